@@ -15,7 +15,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 class RunState(StrEnum):
     STARTING = "Starting"  # the intent is durable; the provider may or may not have been asked
     RUNNING = "Running"  # the provider confirmed the start
-    STOPPING = "Stopping"  # the wish to stop is durable; not yet confirmed gone
+    STOPPING = "Stopping"  # the spec to stop is durable; not yet confirmed gone
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"  # the application failed: counts against backoffLimitPerIndex
     LOST = "Lost"  # the infrastructure failed: counts against maxInfraRetries

@@ -1,4 +1,4 @@
-"""The pass: from a wish, its history and the time to a plan. Pure; the engine calls it and carries
+"""The pass: from a spec, its history and the time to a plan. Pure; the engine calls it and carries
 the plan out.
 
 Rules are tried in order and the first that applies decides (RULES). What is the same for all
@@ -11,46 +11,54 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
+from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.plan import TERMINAL_PHASES, Action, Drop, FreeScratch, Phase, Plan, Reuse
+from fleetctl.controllers.planning.plan import (
+    TERMINAL_PHASES,
+    Action,
+    Drop,
+    FreeScratch,
+    Phase,
+    Plan,
+    Reuse,
+)
 from fleetctl.controllers.schedule.advance import advance, unwanted
 from fleetctl.controllers.schedule.end import end
 from fleetctl.controllers.schedule.progress import under_way
 from fleetctl.controllers.schedule.stops import end_all, stopping, stopping_because
-from fleetctl.controllers.wish import Wish
 
 REUSES_PER_PASS_MAX = 1000  # rows alone: about 20 ms
 
-Rule = Callable[[Wish, History, float], Plan | None]
+Rule = Callable[[Desired, History, float], Plan | None]
 
 
-def reconcile(wish: Wish, history: History, now_s: float) -> Plan:
+def reconcile(desired: Desired, history: History, now_s: float) -> Plan:
     """One pass. Costs O(live + due + started now), whatever the number of tasks."""
     for rule in RULES:
-        plan = rule(wish, history, now_s)
+        plan = rule(desired, history, now_s)
         if plan is not None:
             return plan
     raise AssertionError("the last rule always decides")
 
 
-def _delete(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
-    if not wish.deleted:
+def _delete(desired: Desired, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
+    if not desired.deleted:
         return None
-    policy = wish.controller.policy
+    policy = desired.controller.policy
     actions = end_all(history, "Deleted", policy)
     if not history.live and not history.sandboxes:
-        if not wish.swept:
-            actions = (FreeScratch(wish.uid, False, "deleted"),)
-        elif not wish.leaving:
-            actions = (Drop(wish.uid, "deleted, and nothing of it is left"),)
-    waiting = (*stopping_because(history, wish), *filter(None, (wish.leaving,)))
+        if not desired.swept:
+            actions = (FreeScratch(desired.uid, False, "deleted"),)
+        elif not desired.leaving:
+            actions = (Drop(desired.uid, "deleted, and nothing of it is left"),)
+    waiting = (*stopping_because(history, desired), *filter(None, (desired.leaving,)))
     return Plan(actions, Phase.DELETING, "Deleted", waiting_on=waiting)
 
 
-def _finished(wish: Wish, history: History, now_s: float) -> Plan | None:
+def _finished(desired: Desired, history: History, now_s: float) -> Plan | None:
     """Terminal is terminal until the spec changes (I9)."""
-    prior, policy = wish.prior, wish.controller.policy
-    if prior.phase not in TERMINAL_PHASES or prior.generation != wish.generation:
+    prior, policy = desired.prior, desired.controller.policy
+    if prior.phase not in TERMINAL_PHASES or prior.generation != desired.generation:
         return None
     over = partial(Plan, phase=prior.phase, reason="Finished", final=True)
     if history.live or history.sandboxes:
@@ -63,30 +71,30 @@ def _finished(wish: Wish, history: History, now_s: float) -> Plan | None:
     if now_s < free_at_s:
         text = f"it is over; what its runs left behind is freed in {free_at_s - now_s:.0f} s"
         return over((), message=text, wake_at_s=free_at_s)
-    return over((FreeScratch(wish.uid, True, "ttlSecondsAfterFinished has passed"),))
+    return over((FreeScratch(desired.uid, True, "ttlSecondsAfterFinished has passed"),))
 
 
-def _suspend(wish: Wish, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
-    policy = wish.controller.policy
+def _suspend(desired: Desired, history: History, now_s: float) -> Plan | None:  # noqa: ARG001
+    policy = desired.controller.policy
     if not policy.suspend:
         return None
     # A sweep at W&B is made all the same, so that people see where it is.
-    awaited = wish.lacking if wish.controller.handed is not None else None
+    awaited = desired.lacking if desired.controller.handed is not None else None
     return Plan(
         end_all(history, "Suspended", policy),
         Phase.SUSPENDED,
         "Suspended",
         "spec.suspend is true",
         waiting_on=(*(() if awaited is None else (awaited.message,)), *stopping(history)),
-        extra=wish.controller.summary(history),
+        extra=desired.controller.summary(history),
     )
 
 
-def _reuse(wish: Wish, history: History, now_s: float) -> Plan | None:
+def _reuse(desired: Desired, history: History, now_s: float) -> Plan | None:
     """Units that an equal one has done already are done; the next pass follows at once."""
     reuses: list[Action] = []
-    for index, key in islice(wish.cached.items(), REUSES_PER_PASS_MAX):
-        unit = wish.controller.unit(index)
+    for index, key in islice(desired.cached.items(), REUSES_PER_PASS_MAX):
+        unit = desired.controller.unit(index)
         assert unit is not None, f"unit {index} is not wanted and was looked up"
         reuses.append(
             Reuse(
@@ -102,8 +110,8 @@ def _reuse(wish: Wish, history: History, now_s: float) -> Plan | None:
     if not reuses:
         return None
     # What the spec no longer wants goes at once, also while results are taken over.
-    stops = unwanted(wish.controller, history, len(history.live))
-    return under_way(wish, history, (*stops, *reuses), now_s, now_s)
+    stops = unwanted(desired.controller, history, len(history.live))
+    return under_way(desired, history, (*stops, *reuses), now_s, now_s)
 
 
 RULES: tuple[Rule, ...] = (

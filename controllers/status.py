@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 
+from fleetctl.controllers.desired import Desired, Prior, revived
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Node, RunState
 from fleetctl.controllers.money.budget import Account
-from fleetctl.controllers.plan import TERMINAL_PHASES, Phase, Plan, Start
+from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.stuck import stuck
-from fleetctl.controllers.status_keys import SPILLED_OVER, Status
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
-from fleetctl.controllers.wish import Prior, Wish, revived
+from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER, Status
 from fleetctl.specs.values.hints import message_of, parted
 
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
@@ -41,21 +41,21 @@ def prior_of(status: Mapping[str, object]) -> Prior:
 
 
 def status_of(
-    plan: Plan, wish: Wish, history: History, before: Mapping[str, Any], now_s: float
+    plan: Plan, desired: Desired, history: History, before: Mapping[str, Any], now_s: float
 ) -> Status:
     """The whole status of a running kind. Times are seconds since the epoch, UTC."""
     over = plan.phase in TERMINAL_PHASES
     suspended = plan.phase is Phase.SUSPENDED
-    since_s = None if revived(wish.prior, wish.generation) else before.get("activeSince")
-    same = before.get("observedGeneration") == wish.generation
+    since_s = None if revived(desired.prior, desired.generation) else before.get("activeSince")
+    same = before.get("observedGeneration") == desired.generation
     starting = sum(1 for run in history.live.values() if run.state is RunState.STARTING)
     stopping = sum(1 for run in history.live.values() if run.state is RunState.STOPPING)
     where = Counter(run.provider for run in history.live.values())
     worked_s, working_since_s = history.working.figures(history.live.values())
     status: Status = {
         **told(plan),
-        "observedGeneration": wish.generation,
-        "total": wish.controller.total,
+        "observedGeneration": desired.generation,
+        "total": desired.controller.total,
         "active": len(history.live),
         "starting": starting,
         "stopping": stopping,
@@ -63,11 +63,12 @@ def status_of(
         "failed": len(history.failed),
         "cached": history.cached,
         "outdated": len(history.outdated) + len(history.kept_outdated),
-        "contents": list(wish.controller.contents),
-        "notCached": wish.uncached,
+        "contents": list(desired.controller.contents),
+        "notCached": desired.uncached,
         "retries": history.retries,
         "infraFailures": history.infra_failures,
-        "cost": _cost(history) | (wish.estimate.status() if wish.estimate is not None else {}),
+        "cost": _cost(history)
+        | (desired.estimate.status() if desired.estimate is not None else {}),
         "completedIndexes": history.succeeded.text(intervals_max=STATUS_INTERVALS_MAX),
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
         "unwantedIndexes": history.unwanted.text(intervals_max=STATUS_INTERVALS_MAX),
@@ -77,17 +78,17 @@ def status_of(
         if over
         else None,
         "firstResultTime": history.first_result_at_s,
-        "gpu": _gpu(wish, history),
+        "gpu": _gpu(desired, history),
         "workedSeconds": round(worked_s, 3),
         "workingSince": working_since_s,
         "where": dict(where),
         "placement": [
             {"provider": name, "live": where[name], "total": history.placed[name]}
-            for name in _places(wish, history)
+            for name in _places(desired, history)
         ],
         "isolation": history.note or before.get("isolation", ""),
         "scratchFreed": False,
-        "conditions": _conditions(plan, wish, before, now_s),
+        "conditions": _conditions(plan, desired, before, now_s),
     }
     if history.refused is not None:
         status["refused"] = sum(
@@ -99,15 +100,15 @@ def status_of(
         status["nodes"] = nodes
     if history.pruned:
         status["stopped"] = len(history.pruned)
-    if wish.allowance.own is not None:
-        status["budget"] = _budget(wish.allowance.own, before)
+    if desired.allowance.own is not None:
+        status["budget"] = _budget(desired.allowance.own, before)
     if history.last_failure is not None:
         run = history.last_failure
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
     status.update(cast(Status, plan.extra))
     if "warning" in status:
         status["warning"] = message_of(status["warning"])
-    if (lack := stuck(plan, wish, history, now_s)) is not None:
+    if (lack := stuck(plan, desired, history, now_s)) is not None:
         status["stuck"] = lack
     return status
 
@@ -126,16 +127,16 @@ def told(plan: Plan) -> Status:
     }
 
 
-def _places(wish: Wish, history: History) -> list[str]:
+def _places(desired: Desired, history: History) -> list[str]:
     """Its candidates in their order, then where runs of earlier specs are or were."""
-    return list(dict.fromkeys([*wish.controller.candidates, *sorted(+history.placed)]))
+    return list(dict.fromkeys([*desired.controller.candidates, *sorted(+history.placed)]))
 
 
-def _gpu(wish: Wish, history: History) -> str:
+def _gpu(desired: Desired, history: History) -> str:
     """What its sandboxes ask for, `A100:4 H100:2` where either will do: of the stage that is on,
     where the units build upon each other; empty without.
     """
-    controller, at = wish.controller, wish.controller.first
+    controller, at = desired.controller, desired.controller.first
     if controller.in_order:
         left = (index for index in controller.indexes() if index not in history.succeeded)
         at = next(left, at)
@@ -144,8 +145,8 @@ def _gpu(wish: Wish, history: History) -> str:
 
 
 def _node(node: Node) -> dict[str, object]:
-    told = {"address": node.address, "reason": node.reason, "exitCode": node.exit_code}
-    return {"state": node.state, **{key: it for key, it in told.items() if it not in ("", None)}}
+    fields = {"address": node.address, "reason": node.reason, "exitCode": node.exit_code}
+    return {"state": node.state, **{key: it for key, it in fields.items() if it not in ("", None)}}
 
 
 def _cost(history: History) -> dict[str, object]:
@@ -163,18 +164,18 @@ def _cost(history: History) -> dict[str, object]:
 def _budget(own: Account, before: Mapping[str, object]) -> dict[str, object]:
     """Of the object's own `budget`, in USD. warned stays at the highest level that was said."""
     known = before.get("budget")
-    said = known.get("warned") if isinstance(known, dict) else 0
+    value = known.get("warned") if isinstance(known, dict) else 0
     same = isinstance(known, dict) and known.get("maxCost") == own.cap.max_usd
     return {
         "maxCost": own.cap.max_usd,
         "used": round(own.charged_usd, 6),
         "left": round(own.left_usd, 6),
-        "warned": max(_int(said), own.warned) if same else own.warned,
+        "warned": max(_int(value), own.warned) if same else own.warned,
     }
 
 
 def _conditions(
-    plan: Plan, wish: Wish, before: Mapping[str, object], now_s: float
+    plan: Plan, desired: Desired, before: Mapping[str, object], now_s: float
 ) -> list[dict[str, object]]:
     """Kubernetes Job's conditions, so that `wait --for=condition=Complete` means what people
     expect; whether money is left, where a budget limits it; and whether work ran over to another
@@ -195,14 +196,14 @@ def _conditions(
         if holds or name in old:
             said = (plan.reason, message_of(plan.message)) if holds else ("", "")
             out.append(_condition(name, holds, said, old, now_s))
-    if wish.allowance.accounts:
-        over = _over(plan, wish)
+    if desired.allowance.accounts:
+        over = _over(plan, desired)
         out.append(_condition("BudgetOK", not any(over), over, old, now_s))
     warning = message_of(str(plan.extra.get("warning") or ""))
     word, _, text = warning.partition(": ")
     if warning or "Warning" in old:
         out.append(_condition("Warning", bool(warning), (word, text), old, now_s))
-    spill = _spill(plan, same=before.get("observedGeneration") == wish.generation, old=old)
+    spill = _spill(plan, same=before.get("observedGeneration") == desired.generation, old=old)
     if any(spill) or SPILLED_OVER in old:
         out.append(_condition(SPILLED_OVER, any(spill), spill, old, now_s))
     return out
@@ -223,23 +224,23 @@ def _spill(
     return str(known["reason"]), str(known["message"])
 
 
-def _over(plan: Plan, wish: Wish) -> tuple[str, str]:
+def _over(plan: Plan, desired: Desired) -> tuple[str, str]:
     """Reason and sentence of the budget that is used up; both empty when none is."""
     denied = plan.denied
     # While something runs, a start that waits for what that holds lacks nothing.
     if denied is not None and (denied.for_good or not plan.active):
         return denied.reason, message_of(denied.message)
-    if wish.prior.over_budget and wish.prior.generation == wish.generation:
-        return "BudgetExceeded", wish.prior.over_budget
+    if desired.prior.over_budget and desired.prior.generation == desired.generation:
+        return "BudgetExceeded", desired.prior.over_budget
     return next(
-        (account.over for account in wish.allowance.accounts if any(account.over)), ("", "")
+        (account.over for account in desired.allowance.accounts if any(account.over)), ("", "")
     )
 
 
 def _condition(
     name: str,
     holds: bool,
-    said: tuple[str, str],
+    reason_and_message: tuple[str, str],
     old: Mapping[object, Mapping[str, object]],
     now_s: float,
 ) -> dict[str, object]:
@@ -249,8 +250,8 @@ def _condition(
     return {
         "type": name,
         "status": value,
-        "reason": said[0],
-        "message": said[1],
+        "reason": reason_and_message[0],
+        "message": reason_and_message[1],
         "lastTransitionTime": known["lastTransitionTime"] if known and same else now_s,
     }
 

@@ -18,7 +18,7 @@ from fleetctl.specs.values.hashing import short_hash
 if TYPE_CHECKING:
     from fleetctl.specs.blocks.common import ParamsFrom, Placement
     from fleetctl.specs.blocks.template import Source, Template
-    from fleetctl.specs.function import FunctionSpec
+    from fleetctl.specs.kinds.function import FunctionSpec
 
 
 class Role(Enum):
@@ -254,15 +254,15 @@ def template_hash(
 ) -> str:
     """16 hex digits over what affects the sandbox and the work of a run."""
     whole = template.model_dump(mode="json", exclude=_TEMPLATE_RULES, exclude_defaults=True)
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "template": whole,
         "providers": [candidate.provider for candidate in placement.candidates],
     }
     if pins.revision:
-        told["revision"] = pins.revision
+        fields["revision"] = pins.revision
     if pins.function:
-        told["function"] = pins.function
-    return short_hash(told | _given(params_from, pins))
+        fields["function"] = pins.function
+    return short_hash(fields | _given(params_from, pins))
 
 
 def combined_hash(own: str, template: Template) -> str:

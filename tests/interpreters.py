@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.providers.local.paths import Layout
-from tests.contracts.local_worlds import stop_keepers
+from tests.contracts.local_worlds import stop_supervisors
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
 
@@ -56,7 +56,7 @@ def local(directory: Path) -> Iterator[Place]:
         count,
         lambda repository: f"file://{repository}",
     )
-    stop_keepers(directory / "home")
+    stop_supervisors(directory / "home")
 
 
 @contextmanager

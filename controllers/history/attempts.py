@@ -8,7 +8,7 @@ never, is retry.py's.
 from __future__ import annotations
 
 from fleetctl.controllers.history.facts import Facts, Outdated, Score, Unfinished
-from fleetctl.controllers.history.retry import (
+from fleetctl.controllers.history.retries.retry import (
     ROLL_OVERS_IDLE_MAX,
     FailureAction,
     due_at_s,

@@ -20,7 +20,7 @@ SAVES_KEPT = 20  # what "every" is worked out from
 
 @dataclass(slots=True)
 class Steps:
-    """Of one unit under the present wish."""
+    """Of one unit under the present spec."""
 
     best: int | None = None  # highest step that any attempt began from or saved
     saved: bool = False  # whether any attempt completed one

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from fleetctl.controllers.history.backoff_queue import Waiting
 from fleetctl.controllers.history.checkpoints import Saves, Steps
-from fleetctl.controllers.history.curves import Curves
-from fleetctl.controllers.history.front import Front, Values
 from fleetctl.controllers.history.intervals import IntervalSet
-from fleetctl.controllers.history.retry import Limits
+from fleetctl.controllers.history.metrics.curves import Curves
+from fleetctl.controllers.history.metrics.front import Front, Values
+from fleetctl.controllers.history.retries.backoff_queue import Waiting
+from fleetctl.controllers.history.retries.retry import Limits
 from fleetctl.controllers.history.sandboxes import Sandboxes
 from fleetctl.controllers.history.working_time import Working
 from fleetctl.controllers.model import Node, Run

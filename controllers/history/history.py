@@ -111,7 +111,7 @@ class History(Facts):
 
     @property
     def done(self) -> int:
-        """Units of which nothing more is wished: they succeeded, or their kind ended them."""
+        """Units of which nothing more is desired: they succeeded, or their kind ended them."""
         return len(self.succeeded) + len(self.pruned)
 
     def is_done(self, index: int) -> bool:
@@ -122,7 +122,7 @@ class History(Facts):
         return self.taken.gaps(start, end)
 
     def again(self) -> list[int]:
-        """Units whose attempts were all made for another wish, ascending. Not those that somebody
+        """Units whose attempts were all made for another spec, ascending. Not those that somebody
         asked to run again.
         """
         return sorted(

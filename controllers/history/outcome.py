@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from fleetctl.controllers.model import Alive, Checkpoints, Ended, Gone, Observation, Run, RunState
 
-# A run that was stopped for one of these speaks of a wish that is no longer there, or is not the
+# A run that was stopped for one of these speaks of a spec that is no longer there, or is not the
 # whole of its work; its result is fenced off (I8).
 FENCED = frozenset({"Superseded", "NoLongerWanted", "Deleted", "EarlyTerminated", "StoppedByWandb"})
 MESSAGE_BYTES_MAX = 2048

@@ -21,8 +21,8 @@ from fleetctl.controllers.model import LIVE_STATES, Run
 class Replayed:
     """A row read back.
 
-    superseded: its params or template are no longer the wish, so its outcome says nothing.
-    outdated: it succeeded with another content than the wished one.
+    superseded: its params or template are no longer the spec, so its outcome says nothing.
+    outdated: it succeeded with another content than the desired one.
     wanted: the present spec has its unit; else the row tells of a machine that may live, no more.
     step: the greatest that it reported, where it rolls over; None where it reported none.
     """
@@ -71,7 +71,7 @@ def _replay_unit(history: History, rows: list[Replayed]) -> None:
     history.taken.add(index)
     history.started += len(rows)
     unit = history.unfinished[index] = Unfinished(attempts=last.attempt)
-    # An attempt under an older wish cuts off all that came before it: the latest attempt counts.
+    # An attempt under an older spec cuts off all that came before it: the latest attempt counts.
     cut = max((at for at, row in enumerate(rows) if row.superseded), default=-1)
     unit.forced = cut >= 0 and rows[cut].run.put_aside
     if cut >= 0 and (old := _outdated(rows[: cut + 1])) is not None:
@@ -91,5 +91,5 @@ def _replay_unit(history: History, rows: list[Replayed]) -> None:
 
 
 def _outdated(rows: list[Replayed]) -> Run | None:
-    """The newest success of these that has another content than the wished one."""
+    """The newest success of these that has another content than the desired one."""
     return next((row.run for row in reversed(rows) if row.outdated), None)

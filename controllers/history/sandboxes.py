@@ -16,7 +16,7 @@ from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 class OpenSandbox:
     """A sandbox that exists.
 
-    last: the run that it executes or executed last. A run that is wished for in it and has not
+    last: the run that it executes or executed last. A run that is desired in it and has not
     begun makes it busy, no more: it may never begin, and only `last` can tell whether it is open.
     """
 
@@ -26,7 +26,7 @@ class OpenSandbox:
     used: int
     last: Run
     busy: bool
-    since_s: float  # when it was wished for
+    since_s: float  # when it was desired
     closing: bool = False  # it was asked to end, so it takes no task any more
 
 
@@ -93,7 +93,7 @@ class Sandboxes(dict[str, OpenSandbox]):
             busy = live or known.busy
             waits = live and run.started_at_s is None
             last = known.last if waits else run
-        # An idle one may have been asked to end before; that wish was in memory alone.
+        # An idle one may have been asked to end before; that spec was in memory alone.
         self._set(
             OpenSandbox(
                 run.sandbox,

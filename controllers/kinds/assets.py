@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleetctl.controllers.plan import (
+from fleetctl.controllers.planning.plan import (
     Drop,
     EnsureFunction,
     EnsureVolume,
@@ -19,7 +19,7 @@ SAID_KINDS = frozenset({"Secret", "Provider"})
 
 
 @dataclass(frozen=True, slots=True)
-class AssetWish:
+class DesiredAsset:
     """A volume, a function or a secret as the pass sees it. users: keys of objects that are not
     over and name it.
     """
@@ -38,43 +38,45 @@ class AssetWish:
     problem: str = ""  # the provider's words when it could not be made or removed
 
 
-def reconcile_asset(wish: AssetWish) -> Plan:
-    if wish.deleted:
-        return _delete(wish)
-    if wish.kind in SAID_KINDS or wish.ready:
+def reconcile_asset(desired: DesiredAsset) -> Plan:
+    if desired.deleted:
+        return _delete(desired)
+    if desired.kind in SAID_KINDS or desired.ready:
         return Plan((), Phase.READY, "Ready")
-    if wish.removing:
-        text = f"the deleted {wish.kind.lower()} of this name is still being removed"
+    if desired.removing:
+        text = f"the deleted {desired.kind.lower()} of this name is still being removed"
         return Plan((), Phase.PENDING, "Waiting", text, (text,))
-    ensure = EnsureFunction if wish.kind == "Function" else EnsureVolume
-    make = ensure(wish.name, wish.provider, "it does not exist yet")
-    waiting = (wish.problem,) if wish.problem else ()
-    return Plan((make,), Phase.PENDING, "Creating", wish.problem, waiting)
+    ensure = EnsureFunction if desired.kind == "Function" else EnsureVolume
+    make = ensure(desired.name, desired.provider, "it does not exist yet")
+    waiting = (desired.problem,) if desired.problem else ()
+    return Plan((make,), Phase.PENDING, "Creating", desired.problem, waiting)
 
 
-def _delete(wish: AssetWish) -> Plan:
-    drop = Drop(wish.uid, "deleted")
-    keeps_data = wish.kind == "Volume" and not wish.delete_data
-    if wish.kind == "Provider" and wish.users:
+def _delete(desired: DesiredAsset) -> Plan:
+    drop = Drop(desired.uid, "deleted")
+    keeps_data = desired.kind == "Volume" and not desired.delete_data
+    if desired.kind == "Provider" and desired.users:
         # Without it nobody could look at what runs there, nor end it.
-        waiting = (f"still holds something of {', '.join(wish.users)}",)
+        waiting = (f"still holds something of {', '.join(desired.users)}",)
         return Plan((), Phase.DELETING, "InUse", waiting[0], waiting)
-    if wish.kind in SAID_KINDS or keeps_data or wish.removed:
+    if desired.kind in SAID_KINDS or keeps_data or desired.removed:
         return Plan((drop,), Phase.DELETING, "Deleted")
-    if wish.heir and not wish.removing:
+    if desired.heir and not desired.removing:
         # Its data is what the new volume shows, and its containers are what the new function
         # takes over: removing it now would hit the wrong one.
-        passed_on = Drop(wish.uid, f"a new {wish.kind.lower()} of this name has taken its place")
+        passed_on = Drop(
+            desired.uid, f"a new {desired.kind.lower()} of this name has taken its place"
+        )
         return Plan((passed_on,), Phase.DELETING, "Deleted")
-    if wish.users:
+    if desired.users:
         # It goes after its last user, so that no task loses what it stands on.
-        waiting = (f"still used by {', '.join(wish.users)}",)
+        waiting = (f"still used by {', '.join(desired.users)}",)
         return Plan((), Phase.DELETING, "InUse", waiting[0], waiting)
-    why = (wish.problem,) if wish.problem else ()
-    return Plan((_remove(wish),), Phase.DELETING, "Deleted", wish.problem, why)
+    why = (desired.problem,) if desired.problem else ()
+    return Plan((_remove(desired),), Phase.DELETING, "Deleted", desired.problem, why)
 
 
-def _remove(wish: AssetWish) -> RemoveVolume | RemoveFunction:
-    if wish.kind == "Function":
-        return RemoveFunction(wish.name, wish.provider, "deleted")
-    return RemoveVolume(wish.name, wish.provider, "deletionPolicy is Delete")
+def _remove(desired: DesiredAsset) -> RemoveVolume | RemoveFunction:
+    if desired.kind == "Function":
+        return RemoveFunction(desired.name, desired.provider, "deleted")
+    return RemoveVolume(desired.name, desired.provider, "deletionPolicy is Delete")

@@ -1,5 +1,5 @@
-"""BatchJob: many independent indexed tasks. Called by reconcile.py through controllers/kind.py;
-pure.
+"""BatchJob: many independent indexed tasks. Called by reconcile.py through
+controllers/planning/kind.py; pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import (
+from fleetctl.controllers.model import WandbTrial
+from fleetctl.controllers.planning.kind import (
     UNITS_KEPT_MAX,
     KindController,
     Params,
@@ -19,16 +20,15 @@ from fleetctl.controllers.kind import (
     policy_of,
     taken_from,
 )
-from fleetctl.controllers.model import WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
-from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.controllers.wandb.program import winner_wandb
 from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
 if TYPE_CHECKING:
-    from fleetctl.specs.batchjob import BatchJobSpec
     from fleetctl.specs.blocks.template import Template
+    from fleetctl.specs.kinds.batchjob import BatchJobSpec
 
 
 class BatchJob(KindController):

@@ -1,5 +1,5 @@
 """Sweep: a search over parameters; each trial is a unit. Called by reconcile.py through
-controllers/kind.py; pure.
+controllers/planning/kind.py; pure.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import (
+from fleetctl.controllers.history.metrics.curves import Curves
+from fleetctl.controllers.model import Run, WandbTrial
+from fleetctl.controllers.planning.kind import (
     UNITS_KEPT_MAX,
     Keep,
     KindController,
@@ -21,13 +22,11 @@ from fleetctl.controllers.kind import (
     StopNow,
     Unit,
     Verdict,
-    as_wished,
+    as_desired,
     limits_of,
     policy_of,
 )
-from fleetctl.controllers.model import Run, WandbTrial
 from fleetctl.controllers.schedule.early_end import early_verdict
-from fleetctl.controllers.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.trials.command import DEFAULT_COMMAND
 from fleetctl.controllers.trials.early_terminate import early_end, rungs
 from fleetctl.controllers.trials.points import command_line, points, random_point, size
@@ -47,6 +46,7 @@ from fleetctl.controllers.trials.telling import (
     warning_of,
     way_of,
 )
+from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED, Status
 from fleetctl.controllers.wandb.handed import STOPPED_BY_WANDB, Handed, search_of
 from fleetctl.controllers.wandb.program import (
     PARAMETERS_UNREAD,
@@ -59,7 +59,7 @@ from fleetctl.specs.content import NO_PINS, Pins, content_of, template_hash
 from fleetctl.specs.values.hashing import params_hash
 
 if TYPE_CHECKING:
-    from fleetctl.specs.sweep import SweepSpec
+    from fleetctl.specs.kinds.sweep import SweepSpec
 
 # Of trials that their search, or W&B, has ended for good.
 FINAL = frozenset({EARLY_TERMINATED, STOPPED_BY_WANDB})
@@ -254,14 +254,14 @@ class Sweep(KindController):
         )
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:
-        wished, early = as_wished(self, run), self.spec.search.early_terminate
-        if isinstance(wished, StopNow):
-            return wished
+        desired_now, early = as_desired(self, run), self.spec.search.early_terminate
+        if isinstance(desired_now, StopNow):
+            return desired_now
         if (stop := stopped_there(self.handed, run)) is not None:
             return stop
         if early is None or history.curves is None:
-            return wished
-        return early_end(history.curves, run.name, early) or wished
+            return desired_now
+        return early_end(history.curves, run.name, early) or desired_now
 
     def verdict(self, history: History) -> Verdict | None:
         done, failed = len(history.succeeded), len(history.failed)

@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.checkpoints import Saves, Steps
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import (
+from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
+from fleetctl.controllers.planning.kind import (
     UNITS_KEPT_MAX,
     Keep,
     KindController,
     StopNow,
     Unit,
     Verdict,
-    as_wished,
+    as_desired,
     limits_of,
     placement_of,
     policy_of,
     taken_from,
 )
-from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
-from fleetctl.controllers.placement import Placement
-from fleetctl.controllers.plan import Rollout
+from fleetctl.controllers.planning.placement import Placement
+from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
-from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.controllers.wandb.program import winner_wandb
 from fleetctl.specs.blocks.nodes import ONE
 from fleetctl.specs.content import (
@@ -39,12 +39,12 @@ from fleetctl.specs.content import (
     given_params,
     template_hash,
 )
-from fleetctl.specs.trainingrun import STAGE
+from fleetctl.specs.kinds.trainingrun import STAGE
 from fleetctl.specs.values.hashing import params_hash
 
 if TYPE_CHECKING:
     from fleetctl.specs.blocks.template import Template
-    from fleetctl.specs.trainingrun import TrainingRunSpec
+    from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 
 
 def templates(spec: TrainingRunSpec) -> list[Template]:
@@ -57,12 +57,15 @@ def templates(spec: TrainingRunSpec) -> list[Template]:
         plain = [it.observed() for it in plain]
     if spec.checkpoint is None:
         return plain
-    told = {"FLEETCTL_CHECKPOINT": spec.checkpoint.path, "FLEETCTL_RESUME": spec.checkpoint.resume}
+    fields = {
+        "FLEETCTL_CHECKPOINT": spec.checkpoint.path,
+        "FLEETCTL_RESUME": spec.checkpoint.resume,
+    }
     save_s = spec.checkpoint.signal_before_stop_seconds
     return [
         it.model_copy(
             update={
-                "env": {**told, **it.env},
+                "env": {**fields, **it.env},
                 "termination_grace_period_seconds": max(
                     it.termination_grace_period_seconds, save_s
                 ),
@@ -132,7 +135,7 @@ class TrainingRun(KindController):
         if stage is not None and run.params_hash == _identity(stage.name):
             self._made[run.index] = run
             if run.state is RunState.SUCCEEDED:
-                # By when it was wished for: that and no other time is of one clock for all runs.
+                # By when it was desired: that and no other time is of one clock for all runs.
                 self._begun_at_s.setdefault((run.index, run.content), run.created_at_s)
         elif run.state is RunState.SUCCEEDED and not run.put_aside:
             self._dropped.add(run.content)
@@ -207,11 +210,11 @@ class TrainingRun(KindController):
         return self._present(history) == index and not history.live
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:
-        wished, present = as_wished(self, run), self._present(history)
-        if isinstance(wished, StopNow) or present is None or present == run.index:
-            return wished
+        desired_now, present = as_desired(self, run), self._present(history)
+        if isinstance(desired_now, StopNow) or present is None or present == run.index:
+            return desired_now
         if self.policy.rollout is not Rollout.REPLACE:
-            return wished
+            return desired_now
         why = f"stage {self._stages[present].name} runs first, and it builds on that"
         return StopNow("Superseded", why)
 
@@ -278,10 +281,10 @@ def newest_checkpoint(saves: Saves) -> Status:
     newest = saves.newest
     if newest is None:
         return {}
-    told = {"step": newest.step, "path": newest.path, "at": newest.at_s, "bytes": newest.size}
+    fields = {"step": newest.step, "path": newest.path, "at": newest.at_s, "bytes": newest.size}
     every_s = saves.every_s
     often = every_s is None or every_s < 1.0  # as exactly as checkpoints are looked for
-    return {"checkpoint": told if often else {**told, "everySeconds": round(every_s or 0.0)}}
+    return {"checkpoint": fields if often else {**fields, "everySeconds": round(every_s or 0.0)}}
 
 
 def _identity(name: str) -> str:
@@ -302,12 +305,12 @@ def _stages(spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins) -> 
         index = known.get(name)
         if index is None:
             index, free = free, free + 1
-        wished = spec.placement_of(at)
+        desired_now = spec.placement_of(at)
         yield _Stage(
             index=index,
             name=name,
             template=template,
-            placement=placement_of(wished),
-            template_hash=template_hash(template, wished, pins, spec.params_from),
+            placement=placement_of(desired_now),
+            template_hash=template_hash(template, desired_now, pins, spec.params_from),
             own=content_of(template, pins, spec.params_from),
         )

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retry import Limits
-from fleetctl.controllers.kind import KindController, Policy, Unit, Verdict
-from fleetctl.controllers.placement import Placement
-from fleetctl.controllers.plan import Rollout
+from fleetctl.controllers.history.retries.retry import Limits
+from fleetctl.controllers.planning.kind import KindController, Policy, Unit, Verdict
+from fleetctl.controllers.planning.placement import Placement
+from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ NONE: Mapping[str, int] = {}
 GRACE_S = 10.0  # the default of terminationGracePeriodSeconds
 
 
-class Leaving(KindController):
+class Unreadable(KindController):
     """No unit is wanted."""
 
     def __init__(

@@ -107,7 +107,7 @@ class Denied:
 
 
 @dataclass(frozen=True, slots=True)
-class Tariff:
+class UnitPrice:
     """What one new run of a unit costs: a second, and how many seconds at the very most."""
 
     usd_per_s: float | None
@@ -142,24 +142,24 @@ class Allowance:
     unit: str = "task"
     left: int = 1
 
-    def take(self, tariff: Tariff, provider: str) -> Held | Denied:
+    def take(self, unit_price: UnitPrice, provider: str) -> Held | Denied:
         """Set aside the worst case of one new run in every account, or in none."""
-        denied = self.denial(tariff, provider)
+        denied = self.denial(unit_price, provider)
         if denied is not None:
             return denied
-        worst_usd = tariff.worst_usd
+        worst_usd = unit_price.worst_usd
         known = None if worst_usd is None or math.isinf(worst_usd) else worst_usd
         for account in self.accounts:
             account.reserved_usd += worst_usd or 0.0
             account.unpriced_live += worst_usd is None
         return Held(known)
 
-    def denial(self, tariff: Tariff, provider: str) -> Denied | None:
+    def denial(self, unit_price: UnitPrice, provider: str) -> Denied | None:
         """Why it would not be paid for; nothing is set aside."""
         for account in self.accounts:
             if account.cap.on_exceeded is OnExceeded.WARN:
                 continue
-            denied = _refusal(account, tariff, provider, self.unit, self.left)
+            denied = _refusal(account, unit_price, provider, self.unit, self.left)
             if denied is not None:
                 return denied
         return None
@@ -177,7 +177,7 @@ def lasts_s(
 ) -> float:
     """How long a sandbox that is started now lives at most. left_s: until the object's deadline.
 
-    after_s: what passes between the wish to end it and the end of its bill.
+    after_s: what passes between the spec to end it and the end of its bill.
     """
     limits = [limit for limit in (timeout_s, left_s, lifetime_s) if limit is not None]
     return max(0.0, min(limits, default=math.inf)) + after_s
@@ -253,10 +253,10 @@ def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
 
 
 def _refusal(
-    account: Account, tariff: Tariff, provider: str, unit: str, left: int
+    account: Account, unit_price: UnitPrice, provider: str, unit: str, left: int
 ) -> Denied | None:
-    """None when the tariff's worst case fits. The first that applies is said."""
-    cap, worst_usd = account.cap, tariff.worst_usd
+    """None when the unit price's worst case fits. The first that applies is said."""
+    cap, worst_usd = account.cap, unit_price.worst_usd
     if worst_usd is None:
         text = (
             f"{cap.owner} limits what a {unit} costs, and no price of it on `{provider}` is known"
@@ -266,12 +266,12 @@ def _refusal(
     if math.isinf(worst_usd):
         text = f"{cap.owner} limits what a {unit} costs, and nothing limits how long it runs"
         return _denied(account, "NoTimeLimit", text, "set template.timeoutSeconds")
-    assert tariff.usd_per_s is not None
-    charged_usd = account.charged_usd + account.unpriced_s * tariff.usd_per_s
+    assert unit_price.usd_per_s is not None
+    charged_usd = account.charged_usd + account.unpriced_s * unit_price.usd_per_s
     if worst_usd > cap.max_usd + TINY_USD:
         text = (
-            f"one {unit} may cost {usd(worst_usd)} ({usd(tariff.usd_per_s * 3600)}/h for up to "
-            f"{tariff.lasts_s:,.0f} s), and {cap.owner} has {usd(cap.max_usd)} in all"
+            f"one {unit} may cost {usd(worst_usd)} ({usd(unit_price.usd_per_s * 3600)}/h for up to "
+            f"{unit_price.lasts_s:,.0f} s), and {cap.owner} has {usd(cap.max_usd)} in all"
         )
         return _denied(
             account,

@@ -39,17 +39,17 @@ class Estimate:
 def estimate_of(note: str) -> Estimate | None:
     """None for no note, and for one that somebody else wrote."""
     try:
-        said = json.loads(note) if note else None
+        document = json.loads(note) if note else None
     except (ValueError, RecursionError):
         return None
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         return None
-    found = Estimate(_usd(said, "usd"), _usd(said, "low") or 0.0, _usd(said, "high"))
+    found = Estimate(_usd(document, "usd"), _usd(document, "low") or 0.0, _usd(document, "high"))
     return found if found.known else None
 
 
-def _usd(said: dict[str, object], name: str) -> float | None:
-    usd = said.get(name)
+def _usd(fields: dict[str, object], name: str) -> float | None:
+    usd = fields.get(name)
     return float(usd) if isinstance(usd, int | float) and 0.0 <= usd < float("inf") else None
 
 

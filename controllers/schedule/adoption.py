@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import KindController, Unit
+from fleetctl.controllers.planning.kind import KindController, Unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,75 +7,75 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Keep, KindController, StopNow
 from fleetctl.controllers.model import ADOPTED, Run, RunState
-from fleetctl.controllers.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
-from fleetctl.controllers.schedule.blocked import awaiting, crowded_by, denied_by, payable_later
-from fleetctl.controllers.schedule.capacity import Seats, spilled
+from fleetctl.controllers.planning.kind import Keep, KindController, StopNow
+from fleetctl.controllers.planning.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
+from fleetctl.controllers.schedule.blocked import at_capacity_by, awaiting, denied_by, payable_later
+from fleetctl.controllers.schedule.capacity import Slots, spilled
 from fleetctl.controllers.schedule.progress import under_way, wakes_at_s
 from fleetctl.controllers.schedule.starts import Supply, sort_sandboxes, started
-from fleetctl.controllers.wish import Wish
 from fleetctl.specs.values.hints import with_hint
 
 SCALED_DOWN = "ScaledDown"
 
 
-def advance(wish: Wish, history: History, now_s: float) -> Plan:
+def advance(desired: Desired, history: History, now_s: float) -> Plan:
     """Always decides."""
-    places = _places(wish)
+    places = _places(desired)
     if not places:
-        wanted = " or ".join(f"`{name}`" for name in wish.controller.candidates)
+        wanted = " or ".join(f"`{name}`" for name in desired.controller.candidates)
         text = with_hint(
             f"there is no provider {wanted}", "`kind: Provider` with that name declares one"
         )
         return Plan((), Phase.PENDING, "NoProvider", text)
-    parallelism = wish.controller.policy.parallelism
+    parallelism = desired.controller.policy.parallelism
     if parallelism is None:
-        parallelism = sum(wish.providers[name] for name in places)
-    seats = Seats(wish, history, now_s)
-    stops, shortages = _stops(wish, history, seats, parallelism, now_s)
-    closes, idle = sort_sandboxes(wish, history, seats, now_s)
+        parallelism = sum(desired.providers[name] for name in places)
+    slots = Slots(desired, history, now_s)
+    stops, shortages = _stops(desired, history, slots, parallelism, now_s)
+    closes, idle = sort_sandboxes(desired, history, slots, now_s)
     # A stopping run and an idle sandbox still hold their machine, so they count against
     # parallelism.
     held = len(history.live) + len(closes) + len(idle)
-    supply = Supply(seats, idle, parallelism - len(history.live), parallelism - held)
-    found = started(wish, history, supply, now_s)
-    asked_for = wish.controller.asks(history)
-    if not found.full and found.crowded is None and asked_for is None:
+    supply = Supply(slots, idle, parallelism - len(history.live), parallelism - held)
+    found = started(desired, history, supply, now_s)
+    asked_for = desired.controller.asks(history)
+    if not found.full and found.at_capacity is None and asked_for is None:
         # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
         closes += tuple(
             CloseSandbox(box.name, box.last.name, "no task to give it") for box in found.idle
         )
-    wake_at_s = now_s if found.full else wakes_at_s(wish, history, now_s)
-    plan = under_way(wish, history, (*stops, *closes, *found.starts), wake_at_s, now_s)
+    wake_at_s = now_s if found.full else wakes_at_s(desired, history, now_s)
+    plan = under_way(desired, history, (*stops, *closes, *found.starts), wake_at_s, now_s)
     if asked_for is not None and history.started and plan.phase is Phase.PENDING:
         # Between two trials of a search that works out where to look next.
         plan = replace(plan, phase=Phase.RUNNING, reason="InProgress", message="")
-    if wish.lacking is not None:
-        plan = awaiting(plan, wish.lacking)
+    if desired.lacking is not None:
+        plan = awaiting(plan, desired.lacking)
     if shortages:
         plan = replace(plan, shortages=shortages)
     if found.unpaid is not None:
-        denied = denied_by(plan, wish, history, found.unpaid.denied)
-        return payable_later(denied, seats, found.unpaid.full, now_s)
-    if found.crowded is not None:
-        return crowded_by(plan, wish, seats, found.crowded, now_s)
+        denied = denied_by(plan, desired, history, found.unpaid.denied)
+        return payable_later(denied, slots, found.unpaid.full, now_s)
+    if found.at_capacity is not None:
+        return at_capacity_by(plan, desired, slots, found.at_capacity, now_s)
     return plan
 
 
-def _places(wish: Wish) -> list[str]:
+def _places(desired: Desired) -> list[str]:
     """Candidates where something may start."""
-    return [name for name in wish.controller.candidates if name in wish.providers]
+    return [name for name in desired.controller.candidates if name in desired.providers]
 
 
 def _stops(
-    wish: Wish, history: History, seats: Seats, parallelism: int, now_s: float
+    desired: Desired, history: History, slots: Slots, parallelism: int, now_s: float
 ) -> tuple[tuple[Stop, ...], dict[str, Shortage]]:
     """Runs that must not go on here, and what that tells of their places."""
-    stops = tuple(unwanted(wish.controller, history, parallelism))
+    stops = tuple(unwanted(desired.controller, history, parallelism))
     # What is stopped anyway needs no other place; the next pass looks at the rest.
-    return (stops, {}) if stops else spilled(seats, history, wish, now_s)
+    return (stops, {}) if stops else spilled(slots, history, desired, now_s)
 
 
 def unwanted(controller: KindController, history: History, parallelism: int) -> Iterator[Stop]:

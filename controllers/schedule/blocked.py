@@ -7,35 +7,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Unit
 from fleetctl.controllers.money.budget import Denied
-from fleetctl.controllers.placement import Judgement
-from fleetctl.controllers.plan import Plan
-from fleetctl.controllers.schedule.capacity import Seats
+from fleetctl.controllers.planning.kind import Unit
+from fleetctl.controllers.planning.placement import Judgement
+from fleetctl.controllers.planning.plan import Plan
+from fleetctl.controllers.schedule.capacity import Slots
 from fleetctl.controllers.schedule.stops import end_all
 from fleetctl.controllers.trials.winner import Lacking
-from fleetctl.controllers.wish import Wish
 from fleetctl.specs.values.hints import message_of
 
 
-def crowded_by(plan: Plan, wish: Wish, seats: Seats, unit: Unit, now_s: float) -> Plan:
+def at_capacity_by(plan: Plan, desired: Desired, slots: Slots, unit: Unit, now_s: float) -> Plan:
     """The same plan, saying what keeps the rest from starting. The engine wakes it when there is
     room.
     """
-    judged = seats.judged(unit.template_hash)
-    full = seats.full(unit.template_hash)
-    why = wish.room.paused or "; ".join(f"provider `{it.provider}`: {it.why}" for it in judged)
-    times = (plan.wake_at_s, wish.room.until_s, *(seats.until_s(it.provider) for it in full))
+    judged = slots.judged(unit.template_hash)
+    full = slots.full(unit.template_hash)
+    why = desired.room.paused or "; ".join(f"provider `{it.provider}`: {it.why}" for it in judged)
+    times = (plan.wake_at_s, desired.room.until_s, *(slots.until_s(it.provider) for it in full))
     still = plan.reason == "InProgress" and not plan.active
-    reason = "Crowded" if full or wish.room.paused else "NoPlace"
+    reason = "Crowded" if full or desired.room.paused else "NoPlace"
     return replace(
         plan,
         reason=reason if still else plan.reason,
         message=why if still else plan.message,
         waiting_on=(why, *plan.waiting_on),
         wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
-        crowded=tuple(it.provider for it in full if seats.shared(it.provider)),
+        at_capacity=tuple(it.provider for it in full if slots.shared(it.provider)),
     )
 
 
@@ -48,7 +48,7 @@ def awaiting(plan: Plan, lacking: Lacking) -> Plan:
     return replace(plan, reason=lacking.reason, message=lacking.message, waiting_on=waiting_on)
 
 
-def denied_by(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:
+def denied_by(plan: Plan, desired: Desired, history: History, denied: Denied) -> Plan:
     """The same plan, saying what money the rest waits for; or the end of it all, where its budget
     says so. The engine wakes it when money comes free.
     """
@@ -57,7 +57,7 @@ def denied_by(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:
         # The next pass finds it over (end.py) and ends it; this one starts nothing any more.
         return replace(
             plan,
-            actions=end_all(history, "BudgetExceeded", wish.controller.policy),
+            actions=end_all(history, "BudgetExceeded", desired.controller.policy),
             message=text,
             wake_at_s=0.0,
             extra={**plan.extra, "overBudget": text},
@@ -75,13 +75,13 @@ def denied_by(plan: Plan, wish: Wish, history: History, denied: Denied) -> Plan:
     )
 
 
-def payable_later(plan: Plan, seats: Seats, places: Sequence[Judgement], now_s: float) -> Plan:
+def payable_later(plan: Plan, slots: Slots, places: Sequence[Judgement], now_s: float) -> Plan:
     """The same plan, looked at again also when one of these places has room, for which there is
     money. It is the room there that is waited for: more money would only start it elsewhere.
     """
     if not places:
         return plan
-    times = (plan.wake_at_s, *(seats.until_s(it.provider) for it in places))
+    times = (plan.wake_at_s, *(slots.until_s(it.provider) for it in places))
     still = plan.denied is not None and plan.reason == plan.denied.reason and not plan.active
     why = "; ".join(f"provider `{it.provider}`, which is paid for: {it.why}" for it in places)
     return replace(
@@ -90,5 +90,5 @@ def payable_later(plan: Plan, seats: Seats, places: Sequence[Judgement], now_s: 
         message=f"{why}; {plan.message}" if still else plan.message,
         waiting_on=(why, *plan.waiting_on),
         wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
-        crowded=tuple(it.provider for it in places if seats.shared(it.provider)),
+        at_capacity=tuple(it.provider for it in places if slots.shared(it.provider)),
     )

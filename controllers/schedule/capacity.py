@@ -9,29 +9,36 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from fleetctl.controllers.desired import Desired, Wait
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.placement import Judgement, Offer, Vacancy, judge, no_room, spill_reason
-from fleetctl.controllers.plan import Shortage, Stop
-from fleetctl.controllers.status_keys import SPILLED_OVER
-from fleetctl.controllers.wish import Wait, Wish
+from fleetctl.controllers.planning.placement import (
+    Capacity,
+    Judgement,
+    Offer,
+    at_capacity_because,
+    judge,
+    spill_reason,
+)
+from fleetctl.controllers.planning.plan import Shortage, Stop
+from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
 
 # How long a provider is left alone after it had no room, at least; guessed: quotas change by hand
 # or when somebody else's work ends.
 PROBE_AFTER_S_MIN = 15.0
 
 
-class Seats:
+class Slots:
     """One pass's tally. Nothing outlives the pass."""
 
     __slots__ = ("_controller", "_judged", "_left", "_offers", "_shortages", "_unknown")
 
-    def __init__(self, wish: Wish, history: History, now_s: float) -> None:
-        self._controller = wish.controller
-        self._offers = wish.offers
-        self._shortages = wish.shortages
-        self._unknown = {name: Offer() for name in wish.providers}
-        self._left = dict(_vacancies(wish, history, now_s))
+    def __init__(self, desired: Desired, history: History, now_s: float) -> None:
+        self._controller = desired.controller
+        self._offers = desired.offers
+        self._shortages = desired.shortages
+        self._unknown = {name: Offer() for name in desired.providers}
+        self._left = dict(_capacities(desired, history, now_s))
         self._judged: dict[str, tuple[Judgement, ...]] = {}
 
     def judged(self, template_hash: str) -> tuple[Judgement, ...]:
@@ -67,7 +74,7 @@ class Seats:
             free=None if left.free is None else left.free - 1,
             spare_usd_per_s=None if spare is None or price is None else spare - price,
         )
-        if no_room(price, left):
+        if at_capacity_because(price, left):
             self._judged.clear()
 
     def full(self, template_hash: str) -> tuple[Judgement, ...]:
@@ -91,8 +98,8 @@ class Seats:
         return {name: left.over for name, left in self._left.items() if left.over}
 
     def _open(self, judged: Judgement) -> bool:
-        vacancy = self._left.get(judged.provider, Vacancy())
-        return judged.fits and not no_room(judged.usd_per_s, vacancy)
+        capacity = self._left.get(judged.provider, Capacity())
+        return judged.fits and not at_capacity_because(judged.usd_per_s, capacity)
 
 
 def placed(judged: tuple[Judgement, ...]) -> str:
@@ -107,19 +114,19 @@ def placed(judged: tuple[Judgement, ...]) -> str:
 
 
 def spilled(
-    seats: Seats, history: History, wish: Wish, now_s: float
+    slots: Slots, history: History, desired: Desired, now_s: float
 ) -> tuple[tuple[Stop, ...], dict[str, Shortage]]:
     """Starts that wait where there is no room, while there is room elsewhere: their units start
     anew there. Those above a provider's lowered limit are taken back too, the youngest first.
 
     And what the moves tell of the providers that they leave.
     """
-    over = dict(seats.over())
-    if not over and not wish.waits:
+    over = dict(slots.over())
+    if not over and not desired.waits:
         return (), {}
     stops: list[Stop] = []
     shortages: dict[str, Shortage] = {}
-    grace_s = wish.controller.policy.grace_s
+    grace_s = desired.controller.policy.grace_s
     for run in sorted(history.live.values(), key=lambda it: (-it.created_at_s, -it.index)):
         if run.state is not RunState.STARTING or run.sandbox != run.name:
             continue
@@ -127,80 +134,80 @@ def spilled(
             over[run.provider] -= 1
             stops.append(Stop(run.name, SPILLED_OVER, grace_s))
             continue
-        wait = wish.waits.get(run.name)
-        other = seats.elsewhere(run) if wait and _moves(wait, run, wish, now_s) else None
+        wait = desired.waits.get(run.name)
+        other = slots.elsewhere(run) if wait and _moves(wait, run, desired, now_s) else None
         if wait is not None and other is not None:
-            seats.take(other)
+            slots.take(other)
             stops.append(Stop(run.name, SPILLED_OVER, grace_s))
             if run.provider not in shortages:
-                shortages[run.provider] = _learned(run, wait, history, wish, now_s)
+                shortages[run.provider] = _learned(run, wait, history, desired, now_s)
     return tuple(stops), shortages
 
 
-def spills_at_s(wish: Wish, history: History, now_s: float) -> float | None:
+def spills_at_s(desired: Desired, history: History, now_s: float) -> float | None:
     """When the next waiting start has waited long enough to be moved."""
     times = []
-    for name, wait in wish.waits.items():
+    for name, wait in desired.waits.items():
         run = history.live.get(name)
         if run is None or wait.short_since_s is None:
             continue
-        placement = wish.controller.placement(run.template_hash)
+        placement = desired.controller.placement(run.template_hash)
         if len(placement.candidates) > 1:
             times.append(wait.short_since_s + placement.spill.after_s)
     return min((at_s for at_s in times if at_s > now_s), default=None)
 
 
 def grown(short: Shortage, provider: str, history: History, now_s: float) -> Shortage:
-    """After a start there went well: when it took more than the known seats, one more is tried."""
+    """After a start there went well: when it took more than the known slots, one more is tried."""
     begun = sum(
         1
         for box in history.sandboxes.values()
         if box.provider == provider and box.last.state is not RunState.STARTING
     )
-    return replace(short, seats=begun, probe_at_s=now_s) if begun > short.seats else short
+    return replace(short, slots=begun, probe_at_s=now_s) if begun > short.slots else short
 
 
-def _learned(moved: Run, wait: Wait, history: History, wish: Wish, now_s: float) -> Shortage:
+def _learned(moved: Run, wait: Wait, history: History, desired: Desired, now_s: float) -> Shortage:
     """What a move tells of the provider that it leaves: so many have a place there, and no more."""
     provider = moved.provider
     waiting = sum(
         1
         for run in history.live.values()
-        if run.provider == provider and (run.name in wish.waits or run.reason == SPILLED_OVER)
+        if run.provider == provider and (run.name in desired.waits or run.reason == SPILLED_OVER)
     )
     held = _held(history)[provider]
-    spill = wish.controller.placement(moved.template_hash).spill
+    spill = desired.controller.placement(moved.template_hash).spill
     after_s = max(PROBE_AFTER_S_MIN, spill.after_s)
-    seats = max(0, held - waiting)
+    slots = max(0, held - waiting)
     said = spill_reason(wait.reason) or wait.reason
-    return Shortage(seats, now_s + after_s, f"it answered {said}")
+    return Shortage(slots, now_s + after_s, f"it answered {said}")
 
 
-def _moves(wait: Wait, run: Run, wish: Wish, now_s: float) -> bool:
-    spill = wish.controller.placement(run.template_hash).spill
-    if wish.room.paused or wait.asking or wait.short_since_s is None:
+def _moves(wait: Wait, run: Run, desired: Desired, now_s: float) -> bool:
+    spill = desired.controller.placement(run.template_hash).spill
+    if desired.room.paused or wait.asking or wait.short_since_s is None:
         return False
     if spill_reason(wait.reason, account=wait.account) not in spill.on:
         return False
     # Where it is known that there is no room, one more answer of the kind is enough.
-    return run.provider in wish.shortages or now_s >= wait.short_since_s + spill.after_s
+    return run.provider in desired.shortages or now_s >= wait.short_since_s + spill.after_s
 
 
-def _vacancies(wish: Wish, history: History, now_s: float) -> Iterator[tuple[str, Vacancy]]:
+def _capacities(desired: Desired, history: History, now_s: float) -> Iterator[tuple[str, Capacity]]:
     """What is left for this object: of the provider, and of what was learned of it."""
-    held = _held(history) if wish.shortages else Counter()
-    for name in wish.controller.candidates:
-        room = wish.room.places.get(name)
-        short = wish.shortages.get(name)
+    held = _held(history) if desired.shortages else Counter()
+    for name in desired.controller.candidates:
+        room = desired.room.places.get(name)
+        short = desired.shortages.get(name)
         if short is not None:
-            room = _shorter(room or Vacancy(), short, held[name], now_s)
+            room = _shorter(room or Capacity(), short, held[name], now_s)
         if room is not None:
             yield name, room
 
 
-def _shorter(room: Vacancy, short: Shortage, held: int, now_s: float) -> Vacancy:
+def _shorter(room: Capacity, short: Shortage, held: int, now_s: float) -> Capacity:
     probing = now_s >= short.probe_at_s
-    free = short.seats + probing - held
+    free = short.slots + probing - held
     if room.free is not None and room.free <= free:
         return room
     until_s = room.until_s if probing else short.probe_at_s

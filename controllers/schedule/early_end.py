@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Verdict
+from fleetctl.controllers.planning.kind import Verdict
 from fleetctl.specs.values.quantities import parse_indexes
 
 if TYPE_CHECKING:

@@ -6,23 +6,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from fleetctl.controllers.desired import Desired, ends_at_s
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Verdict
-from fleetctl.controllers.plan import Phase, Plan
+from fleetctl.controllers.planning.kind import Verdict
+from fleetctl.controllers.planning.plan import Phase, Plan
 from fleetctl.controllers.schedule.stops import close_all, end_all, stopping
-from fleetctl.controllers.wish import Wish, ends_at_s
 
 
-def end(wish: Wish, history: History, now_s: float) -> Plan | None:
+def end(desired: Desired, history: History, now_s: float) -> Plan | None:
     """None while it goes on."""
-    verdict = _verdict(wish, history, now_s)
+    verdict = _verdict(desired, history, now_s)
     if verdict is None:
         return None
     phase = Phase.SUCCEEDED if verdict.succeeded else Phase.FAILED
-    summary = {**wish.controller.summary(history), **_kept(wish)}
+    summary = {**desired.controller.summary(history), **_kept(desired)}
     if history.live or history.sandboxes:
-        policy = wish.controller.policy
-        wake_at_s = ends_at_s(wish, now_s) if verdict.waits_for_live else None
+        policy = desired.controller.policy
+        wake_at_s = ends_at_s(desired, now_s) if verdict.waits_for_live else None
         actions = (
             close_all(history, verdict.reason)
             if verdict.waits_for_live
@@ -34,23 +34,23 @@ def end(wish: Wish, history: History, now_s: float) -> Plan | None:
         return Plan(
             tuple(actions), Phase.RUNNING, "Finishing", text, waiting, wake_at_s, extra=summary
         )
-    ttl_s = wish.controller.policy.ttl_s
+    ttl_s = desired.controller.policy.ttl_s
     wake_at_s = None if ttl_s is None else now_s + ttl_s
     return Plan((), phase, verdict.reason, verdict.message, wake_at_s=wake_at_s, extra=summary)
 
 
-def _verdict(wish: Wish, history: History, now_s: float) -> Verdict | None:
+def _verdict(desired: Desired, history: History, now_s: float) -> Verdict | None:
     if history.refused is not None:
         return Verdict(False, "Refused", history.refused.message)
-    policy = wish.controller.policy
-    deadline_s = ends_at_s(wish, now_s)
+    policy = desired.controller.policy
+    deadline_s = ends_at_s(desired, now_s)
     late = deadline_s is not None and now_s >= deadline_s
     # What was reached in time stays reached, also when nobody looked until after the deadline.
-    verdict = wish.controller.verdict(history)
-    if verdict is None and _kept(wish):
-        return Verdict(False, "BudgetExceeded", wish.prior.over_budget)
-    if verdict is None and wish.lacking is not None and wish.lacking.for_good:
-        return Verdict(False, wish.lacking.reason, wish.lacking.message)
+    verdict = desired.controller.verdict(history)
+    if verdict is None and _kept(desired):
+        return Verdict(False, "BudgetExceeded", desired.prior.over_budget)
+    if verdict is None and desired.lacking is not None and desired.lacking.for_good:
+        return Verdict(False, desired.lacking.reason, desired.lacking.message)
     if verdict is None and late:
         text = f"activeDeadlineSeconds {policy.active_deadline_s:g} has passed"
         return Verdict(False, "DeadlineExceeded", text)
@@ -59,7 +59,7 @@ def _verdict(wish: Wish, history: History, now_s: float) -> Verdict | None:
     return verdict
 
 
-def _kept(wish: Wish) -> dict[str, object]:
+def _kept(desired: Desired) -> dict[str, object]:
     """The object was ended by a budget: room that its own stopped runs make does not revive it."""
-    text = wish.prior.over_budget if wish.prior.generation == wish.generation else ""
+    text = desired.prior.over_budget if desired.prior.generation == desired.generation else ""
     return {"overBudget": text} if text else {}

@@ -6,28 +6,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.controllers.desired import Desired, ends_at_s
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retry import ROLL_OVERS_IDLE_MAX, rolls_over
+from fleetctl.controllers.history.retries.retry import ROLL_OVERS_IDLE_MAX, rolls_over
 from fleetctl.controllers.model import RunState
-from fleetctl.controllers.plan import Action, Phase, Plan, Start
+from fleetctl.controllers.planning.plan import Action, Phase, Plan, Start
 from fleetctl.controllers.schedule.capacity import spills_at_s
 from fleetctl.controllers.schedule.stops import stopping
-from fleetctl.controllers.wish import Wish, ends_at_s
 
 WAITING_SHOWN_MAX = 5
 
 
 def under_way(
-    wish: Wish, history: History, actions: tuple[Action, ...], wake_at_s: float | None, now_s: float
+    desired: Desired,
+    history: History,
+    actions: tuple[Action, ...],
+    wake_at_s: float | None,
+    now_s: float,
 ) -> Plan:
     """These actions, and what to say of the object meanwhile."""
-    waiting = tuple(_waiting(wish, history, now_s))
-    stuck = wish.waits.keys() | wish.held.keys()
+    waiting = tuple(_waiting(desired, history, now_s))
+    stuck = desired.waits.keys() | desired.held.keys()
     moving = any(name not in stuck for name in history.live)
     moving = moving or any(isinstance(action, Start) for action in actions)
     begun = history.done + len(history.failed) > 0
-    first = next(iter(wish.waits.values()), None)
-    trouble = next(iter(wish.troubles.values()), None)
+    first = next(iter(desired.waits.values()), None)
+    trouble = next(iter(desired.troubles.values()), None)
     if first is not None and not moving:
         reason, message = first.reason, first.message
     elif trouble is not None:
@@ -38,40 +42,42 @@ def under_way(
     else:
         reason, message = "InProgress", ""
     runs = any(run.state is not RunState.STARTING for run in history.live.values())
-    ever = begun or wish.prior.phase is Phase.RUNNING
+    ever = begun or desired.prior.phase is Phase.RUNNING
     # Between one task and the next that is on its way, it runs as well.
     phase = Phase.RUNNING if runs or (ever and moving) else Phase.PENDING
-    summary = wish.controller.summary(history)
+    summary = desired.controller.summary(history)
     return Plan(
         actions, phase, reason, message, waiting, wake_at_s, active=bool(moving), extra=summary
     )
 
 
-def wakes_at_s(wish: Wish, history: History, now_s: float) -> float | None:
+def wakes_at_s(desired: Desired, history: History, now_s: float) -> float | None:
     """When this object must be looked at again, by the clock alone."""
     times = (
         history.waiting.next_due_at_s(now_s),
-        ends_at_s(wish, now_s),
-        spills_at_s(wish, history, now_s),
+        ends_at_s(desired, now_s),
+        spills_at_s(desired, history, now_s),
         # A wait whose time has come is being acted on; waking for it again would spin.
-        min((it.retry_at_s for it in wish.waits.values() if it.retry_at_s > now_s), default=None),
+        min(
+            (it.retry_at_s for it in desired.waits.values() if it.retry_at_s > now_s), default=None
+        ),
     )
     return min((at_s for at_s in times if at_s is not None), default=None)
 
 
-def _waiting(wish: Wish, history: History, now_s: float) -> Iterator[str]:
+def _waiting(desired: Desired, history: History, now_s: float) -> Iterator[str]:
     """Sentences: what is waited for, and why. A few; never one a task."""
-    told = [(name, wait.message) for name, wait in wish.waits.items()] + [*wish.held.items()]
-    told = [(name, text) for name, text in told if name in history.live]
-    for name, text in told[:WAITING_SHOWN_MAX]:
-        yield f"{wish.controller.called(history.live[name].index)}: {text}"
+    parts = [(name, wait.message) for name, wait in desired.waits.items()] + [*desired.held.items()]
+    parts = [(name, text) for name, text in parts if name in history.live]
+    for name, text in parts[:WAITING_SHOWN_MAX]:
+        yield f"{desired.controller.called(history.live[name].index)}: {text}"
     for due_s, index in history.waiting.backing_off(now_s):
         unit = history.unfinished.get(index)
         why = unit.last.reason if unit and unit.last else "a failure"
         if unit and unit.last and rolls_over(unit.last) and unit.idle_lives >= ROLL_OVERS_IDLE_MAX:
             why = f"{unit.idle_lives} sandboxes in a row that grew too old without a new step"
-        called = wish.controller.called(index)
+        called = desired.controller.called(index)
         yield f"{called}: backing off for {due_s - now_s:.0f} s after {why}"
-    if wish.controller.policy.parallelism == 0:
+    if desired.controller.policy.parallelism == 0:
         yield "spec.parallelism is 0"
     yield from stopping(history)[:1]

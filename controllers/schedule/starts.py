@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.sandboxes import OpenSandbox
-from fleetctl.controllers.kind import KindController, Policy, Unit
 from fleetctl.controllers.money.budget import Terms
-from fleetctl.controllers.plan import CloseSandbox, Start
+from fleetctl.controllers.planning.kind import KindController, Policy, Unit
+from fleetctl.controllers.planning.plan import CloseSandbox, Start
 from fleetctl.controllers.schedule.affordable import Paid, Unpaid, paid_again, paid_place
-from fleetctl.controllers.schedule.capacity import Seats, placed
-from fleetctl.controllers.wish import Wish
+from fleetctl.controllers.schedule.capacity import Slots, placed
 
 # A pass that starts more than this at once would hold up the other objects; the next pass goes on
 # at once.
@@ -29,7 +29,7 @@ class Supply:
     there may be.
     """
 
-    seats: Seats
+    slots: Slots
     idle: list[OpenSandbox]
     runs: int
     sandboxes: int
@@ -44,48 +44,48 @@ class Started:
     starts: tuple[Start, ...]
     idle: tuple[OpenSandbox, ...]  # that no unit takes
     full: bool
-    crowded: Unit | None
+    at_capacity: Unit | None
     unpaid: Unpaid | None
 
 
-def started(wish: Wish, history: History, supply: Supply, now_s: float) -> Started:
+def started(desired: Desired, history: History, supply: Supply, now_s: float) -> Started:
     """First come, first served; whoever cannot start keeps all behind it from starting."""
-    seats = supply.seats
+    slots = supply.slots
     idle, made = list(supply.idle), 0
     starts: list[Start] = []
     full = False
-    crowded: Unit | None = None
+    at_capacity: Unit | None = None
     unpaid: Unpaid | None = None
-    for unit, reason in wanted_now(wish.controller, history, now_s):
+    for unit, reason in wanted_now(desired.controller, history, now_s):
         full = len(starts) == STARTS_PER_PASS_MAX
         if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
             break
         box = idle[-1] if idle else None
-        if wish.room.paused or (box is None and seats.best(unit.template_hash) is None):
-            crowded = unit
+        if desired.room.paused or (box is None and slots.best(unit.template_hash) is None):
+            at_capacity = unit
             break
         paid = (
-            paid_place(seats, wish, unit, now_s)
+            paid_place(slots, desired, unit, now_s)
             if box is None
-            else paid_again(box.provider, wish, unit, now_s)
+            else paid_again(box.provider, desired, unit, now_s)
         )
         if isinstance(paid, Unpaid):
             unpaid = paid
             break
-        start = start_of(unit, history, box, wish.controller, reason)
+        start = start_of(unit, history, box, desired.controller, reason)
         if isinstance(paid, Paid):
-            start = _in_a_new_one(start, paid, seats)
+            start = _in_a_new_one(start, paid, slots)
             made += 1
         else:
             start = replace(start, usd=paid.usd)
             idle.pop()
         starts.append(start)
-    return Started(tuple(starts), tuple(idle), full, crowded, unpaid)
+    return Started(tuple(starts), tuple(idle), full, at_capacity, unpaid)
 
 
-def _in_a_new_one(start: Start, paid: Paid, seats: Seats) -> Start:
+def _in_a_new_one(start: Start, paid: Paid, slots: Slots) -> Start:
     """It takes the seat."""
-    seats.take(paid.where)
+    slots.take(paid.where)
     return replace(
         start,
         usd=paid.held.usd,
@@ -96,19 +96,19 @@ def _in_a_new_one(start: Start, paid: Paid, seats: Seats) -> Start:
 
 
 def sort_sandboxes(
-    wish: Wish, history: History, seats: Seats, now_s: float
+    desired: Desired, history: History, slots: Slots, now_s: float
 ) -> tuple[tuple[CloseSandbox, ...], list[OpenSandbox]]:
     """Idle sandboxes: those to close, and those that can take another task, the best place last."""
-    controller = wish.controller
+    controller = desired.controller
     closes: list[CloseSandbox] = []
     idle: list[OpenSandbox] = []
     reuse = controller.policy.reuse
-    places = [it.provider for it in seats.judged(controller.template_hash) if it.fits]
+    places = [it.provider for it in slots.judged(controller.template_hash) if it.fits]
     for box in history.sandboxes.values():
         if box.busy:
             continue
         fits = box.template_hash == controller.template_hash and box.provider in places
-        if _is_old(box, controller.policy, wish.terms.get(box.provider, Terms()), now_s):
+        if _is_old(box, controller.policy, desired.terms.get(box.provider, Terms()), now_s):
             closes.append(CloseSandbox(box.name, box.last.name, "too old for another task"))
         elif not box.closing and fits and (reuse is None or box.used < reuse):
             idle.append(box)

@@ -4,11 +4,11 @@ a pass.
 
 from __future__ import annotations
 
+from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Policy
 from fleetctl.controllers.model import RunState
-from fleetctl.controllers.plan import Action, CloseSandbox, Stop
-from fleetctl.controllers.wish import Wish
+from fleetctl.controllers.planning.kind import Policy
+from fleetctl.controllers.planning.plan import Action, CloseSandbox, Stop
 
 
 def end_all(history: History, reason: str, policy: Policy) -> tuple[Action, ...]:
@@ -38,11 +38,11 @@ def stopping(history: History) -> tuple[str, ...]:
     return (f"{count} runs are being stopped",) if count else ()
 
 
-def stopping_because(history: History, wish: Wish) -> tuple[str, ...]:
+def stopping_because(history: History, desired: Desired) -> tuple[str, ...]:
     """The same, and what keeps them from being confirmed gone."""
     told = stopping(history)
     if not told and not history.sandboxes:
         return ()
-    why = [trouble.message for trouble in wish.troubles.values()]
-    why += [text for name, text in wish.held.items() if name in history.live]
+    why = [trouble.message for trouble in desired.troubles.values()]
+    why += [text for name, text in desired.held.items() if name in history.live]
     return (f"{told[0]}: {why[0]}", *why[1:]) if told and why else (*why, *told)

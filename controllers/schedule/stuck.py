@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.money.budget import TOO_SMALL
-from fleetctl.controllers.plan import Phase, Plan
+from fleetctl.controllers.planning.plan import Phase, Plan
 from fleetctl.controllers.schedule.capacity import spills_at_s
-from fleetctl.controllers.wish import Wish
 from fleetctl.specs.values.hints import parted
 
 
@@ -40,16 +40,16 @@ _OF_WAITS = {
 _OF_MONEY = frozenset({TOO_SMALL, "PriceUnknown", "NoTimeLimit"})
 
 
-def stuck(plan: Plan, wish: Wish, history: History, now_s: float) -> dict[str, str] | None:
+def stuck(plan: Plan, desired: Desired, history: History, now_s: float) -> dict[str, str] | None:
     """`{lack, reason, message, hint}`; None while something gets on, or will by itself."""
     if plan.phase is not Phase.PENDING or plan.active:
         return None
     if history.waiting.next_due_at_s(now_s) is not None:
         return None
-    if spills_at_s(wish, history, now_s) is not None:
+    if spills_at_s(desired, history, now_s) is not None:
         return None
     if history.live:
-        waits = [wish.waits.get(name) for name in history.live]
+        waits = [desired.waits.get(name) for name in history.live]
         first = waits[0]
         if first is None or any(it is None or it.reason not in _OF_WAITS for it in waits):
             return None

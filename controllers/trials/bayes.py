@@ -215,14 +215,14 @@ def _best_new(
 # -- values ----------------------------------------------------------------------------------------
 
 
-def _chosen(told: list[Trial], random: np.random.Generator) -> list[Trial]:
+def _chosen(trials: list[Trial], random: np.random.Generator) -> list[Trial]:
     """All, or the best ones and others."""
-    if len(told) <= VALUES_MAX:
-        return told
-    order = sorted(range(len(told)), key=lambda at: (told[at].value or 0.0, at))
+    if len(trials) <= VALUES_MAX:
+        return trials
+    order = sorted(range(len(trials)), key=lambda at: (trials[at].value or 0.0, at))
     best, rest = order[: VALUES_MAX // 2], order[VALUES_MAX // 2 :]
     drawn = random.choice(len(rest), VALUES_MAX - len(best), replace=False)
-    return [told[at] for at in sorted([*best, *(rest[it] for it in drawn)])]
+    return [trials[at] for at in sorted([*best, *(rest[it] for it in drawn)])]
 
 
 def _standard(values: Sequence[float | None]) -> Matrix:

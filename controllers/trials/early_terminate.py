@@ -12,9 +12,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.history.curves import Curves
-from fleetctl.controllers.kind import StopNow
-from fleetctl.controllers.status_keys import EARLY_TERMINATED
+from fleetctl.controllers.history.metrics.curves import Curves
+from fleetctl.controllers.planning.kind import StopNow
+from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED
 
 if TYPE_CHECKING:
     from fleetctl.specs.search.early_terminate import EarlyTerminate

@@ -1,7 +1,7 @@
 """The points of a sweep: every one of a grid, or drawn from distributions, by index.
 
-Called by controllers/kinds/sweep.py with a search that specs/sweep.py has checked. A point is a
-pure function of (search, seed, index): any of them can be had alone, in any order, after any
+Called by controllers/kinds/sweep.py with a search that specs/kinds/sweep.py has checked. A point is
+a pure function of (search, seed, index): any of them can be had alone, in any order, after any
 restart, and a huge space costs nothing until a point is asked for.
 """
 
@@ -27,7 +27,7 @@ Axis = tuple[Names, Mapping[str, Any]]
 
 
 class Space(Protocol):
-    """What of a W&B configuration is read here; fleetctl.specs.sweep.Search is one."""
+    """What of a W&B configuration is read here; fleetctl.specs.kinds.sweep.Search is one."""
 
     @property
     def method(self) -> str: ...

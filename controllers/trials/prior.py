@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import KindController
 from fleetctl.controllers.model import Resource
+from fleetctl.controllers.planning.kind import KindController
 from fleetctl.controllers.trials.axes import Axis, Trial, axes_of, value_at
 from fleetctl.controllers.trials.suggested import ended_value
 from fleetctl.controllers.trials.winner import Lacking, ended, unfit_search
@@ -53,9 +53,9 @@ class Taken:
             (self.outside, "have parameters outside of this search"),
             (self.unscored, f"have no `{metric}`"),
         ]
-        said = [f"{len(self.trials):,} of {self.ended:,} trials of sweep/{sweep} warm the search"]
-        said += [f"{count:,} {why}" for count, why in left if count]
-        return "; ".join(said)
+        parts = [f"{len(self.trials):,} of {self.ended:,} trials of sweep/{sweep} warm the search"]
+        parts += [f"{count:,} {why}" for count, why in left if count]
+        return "; ".join(parts)
 
 
 def prior_trials(text: str, metric: SearchMetric) -> list[Trial]:

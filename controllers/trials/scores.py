@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
-from fleetctl.controllers.history.front import Values
+from fleetctl.controllers.history.metrics.front import Values
 
 
 def score_of(result: str | None, metrics: Mapping[str, float], name: str) -> float | None:

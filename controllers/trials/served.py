@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import StopNow, Verdict
 from fleetctl.controllers.model import Run, WandbTrial
+from fleetctl.controllers.planning.kind import StopNow, Verdict
 from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.controllers.wandb.handed import (
     CANCELED,
@@ -28,7 +28,7 @@ from fleetctl.specs.values.hints import with_hint
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fleetctl.specs.sweep import SweepSpec
+    from fleetctl.specs.kinds.sweep import SweepSpec
 
 AWAITS_WANDB = "AwaitsWandb"
 

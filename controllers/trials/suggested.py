@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Params
 from fleetctl.controllers.model import Run
+from fleetctl.controllers.planning.kind import Params
 from fleetctl.controllers.trials.axes import Trial, fits
 from fleetctl.controllers.trials.points import random_point
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetctl.controllers.history.front import Front
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.history.metrics.front import Front
 from fleetctl.controllers.trials.scores import signed
+from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.values.hints import with_hint
 from fleetctl.specs.values.metrics import Metrics
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.plan import TERMINAL_PHASES
+from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.specs.values.hints import with_hint
 
 SWEEP = "Sweep"

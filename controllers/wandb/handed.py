@@ -17,7 +17,7 @@ from fleetctl.controllers.model import Run
 from fleetctl.specs.search.config import Search, SearchMetric
 
 if TYPE_CHECKING:
-    from fleetctl.specs.sweep import SweepSpec
+    from fleetctl.specs.kinds.sweep import SweepSpec
 
 Params = Mapping[str, object]
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.history.retry import FailureAction, FailureRule, Limits
+from fleetctl.controllers.history.retries.retry import FailureAction, FailureRule, Limits
 from fleetctl.controllers.model import Run, WandbTrial
 from fleetctl.specs.values.hints import with_hint
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetctl.controllers.impact import Impact
 from fleetctl.controllers.model import Resource
-from fleetctl.specs.kinds import KINDS
+from fleetctl.controllers.reuse.impact import Impact
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.changes import FieldChange, field_changes
 from fleetctl.tracking.annotations import NOTES
 
@@ -50,8 +50,8 @@ class Change:
         shown = [field.short for field in self.fields[:FIELDS_SHOWN_MAX]]
         if len(self.fields) > FIELDS_SHOWN_MAX:
             shown.append(f"and {len(self.fields) - FIELDS_SHOWN_MAX} more")
-        told = [", ".join(shown), self.note, self._counts()]
-        return "; ".join(text for text in told if text)
+        parts = [", ".join(shown), self.note, self._counts()]
+        return "; ".join(text for text in parts if text)
 
     @property
     def record(self) -> str:
@@ -59,8 +59,8 @@ class Change:
         fields = [_recorded(field) for field in self.fields[:FIELDS_KEPT_MAX]]
         if len(self.fields) > FIELDS_KEPT_MAX:
             fields.append(f"and {len(self.fields) - FIELDS_KEPT_MAX} more")
-        told = "; ".join(text for text in (", ".join(fields), self.note, self._counts()) if text)
-        return f"{self.key} {self.outcome}" + (f": {told}" if told else "")
+        message = "; ".join(text for text in (", ".join(fields), self.note, self._counts()) if text)
+        return f"{self.key} {self.outcome}" + (f": {message}" if message else "")
 
     def _counts(self) -> str:
         found = self.impact
@@ -71,24 +71,24 @@ class Change:
         if self.outcome == PRUNED:
             live = len(found.going_on) + len(found.replaced) + len(found.cancelled)
             return f"{live:,} stopped" if live else ""
-        said = [f"{found.kept:,} kept"] if found.kept else []
+        parts = [f"{found.kept:,} kept"] if found.kept else []
         if kept := len(found.history.kept_outdated):
-            said.append(f"{kept:,} of them outdated")
-        said += [f"{found.cached:,} cached"] if found.cached else []
+            parts.append(f"{kept:,} of them outdated")
+        parts += [f"{found.cached:,} cached"] if found.cached else []
         if found.going_on:
-            said.append(f"{len(found.going_on):,} running on")
+            parts.append(f"{len(found.going_on):,} running on")
         if found.again.units:
-            said.append(f"{found.again.units:,} to run again")
+            parts.append(f"{found.again.units:,} to run again")
         fresh = None
         if found.to_run is not None:
             fresh = found.to_run - len(found.replaced) - found.again.units
         if fresh:
-            said.append(f"{fresh:,} to run")
+            parts.append(f"{fresh:,} to run")
         if found.replaced:
-            said.append(f"{len(found.replaced):,} replaced")
+            parts.append(f"{len(found.replaced):,} replaced")
         if found.cancelled:
-            said.append(f"{len(found.cancelled):,} cancelled")
-        return ", ".join(said)
+            parts.append(f"{len(found.cancelled):,} cancelled")
+        return ", ".join(parts)
 
 
 def _recorded(field: FieldChange) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change
 from fleetctl.apply.predictions.asked import asked_about
 from fleetctl.common.errors import Refused
-from fleetctl.controllers.impact import spent_usd, worked_s
 from fleetctl.controllers.model import Resource, Run
-from fleetctl.specs.kinds import KINDS
+from fleetctl.controllers.reuse.impact import spent_usd, worked_s
+from fleetctl.specs.kinds.registry import KINDS
 
 PATHS_SHOWN_MAX = 3
 # Finished work that is done again in less time than a person needs to answer is not asked about.
@@ -124,5 +124,5 @@ def _loss(change: Change, doomed: Sequence[Run], now_s: float) -> str:
     cost = spent_usd(doomed, now_s)
     work = f"{worked_s(doomed, now_s):,.0f} s of work"
     them = "it" if len(doomed) == 1 else "them"
-    said = work if not cost else f"{work}, about ${cost:,.2f} already spent on {them}"
-    return f"{len(doomed):,} running {unit} would be {fate} ({said})"
+    message = work if not cost else f"{work}, about ${cost:,.2f} already spent on {them}"
+    return f"{len(doomed):,} running {unit} would be {fate} ({message})"

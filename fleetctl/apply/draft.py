@@ -9,20 +9,20 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.options import Order
 from fleetctl.apply.prune import APPLYSET
+from fleetctl.apply.request.options import Order
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
 from fleetctl.specs.content import content_of_function
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.kinds import dump_spec, parse_spec
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.registry import dump_spec, parse_spec
+from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
-from fleetctl.specs.volume import VolumeSpec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import (
     FUNCTION,
@@ -46,7 +46,7 @@ NAMED_BY = "fleetctl.dev/named-by"
 
 def drafted(
     manifest: Manifest,
-    order: Order,
+    options: Order,
     known: Resource | None,
     now_s: float,
     *,
@@ -68,24 +68,24 @@ def drafted(
         version=0,
         spec=dump_spec(spec),
         status="",
-        labels=_labels(manifest, order, known),
-        annotations=_annotations(manifest, spec, order, known, taken),
+        labels=_labels(manifest, options, known),
+        annotations=_annotations(manifest, spec, options, known, taken),
         created_at_s=now_s,
         namespace=manifest.namespace,
     )
 
 
-def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[str, str]:
+def _labels(manifest: Manifest, options: Order, known: Resource | None) -> dict[str, str]:
     """The manifest's own; belonging to an apply set outlasts an apply that names none."""
     labels = dict(manifest.metadata.labels)
     owner = known.labels.get(APPLYSET) if known is not None else None
-    if order.applyset:
-        if owner not in (None, order.applyset) and not order.take_over:
+    if options.applyset:
+        if owner not in (None, options.applyset) and not options.take_over:
             raise Conflict(
                 f"{manifest.key} belongs to the apply set `{owner}`",
                 hint="--take-over makes it part of this one",
             )
-        labels[APPLYSET] = order.applyset
+        labels[APPLYSET] = options.applyset
     elif owner is not None:
         labels[APPLYSET] = owner
     return labels
@@ -94,7 +94,7 @@ def _labels(manifest: Manifest, order: Order, known: Resource | None) -> dict[st
 def _annotations(
     manifest: Manifest,
     spec: Spec,
-    order: Order,
+    options: Order,
     known: Resource | None,
     taken: Mapping[str, str],
 ) -> dict[str, str]:
@@ -105,7 +105,7 @@ def _annotations(
     if source is None or known is None or source != source_of(parse_spec(known.kind, known.spec)):
         noted.pop(REVISION, "")
         noted.pop(ORIGIN, "")
-    looked = order.looked.get(manifest.key)
+    looked = options.looked.get(manifest.key)
     if looked is not None and looked.origin:
         noted[ORIGIN] = looked.origin
     if looked is not None and (looked.revision or looked.origin):
@@ -117,7 +117,7 @@ def _annotations(
     return {**{key: text for key, text in written if key not in NOTES}, **kept}
 
 
-def function_content(stored: Stored, manifest: Manifest, among: Functions, order: Order) -> str:
+def function_content(stored: Stored, manifest: Manifest, among: Functions, options: Order) -> str:
     """The content of the Function that a manifest's template names; empty while nobody knows.
     among: those that are declared beside it, by (name, namespace).
     """
@@ -127,7 +127,7 @@ def function_content(stored: Stored, manifest: Manifest, among: Functions, order
     beside = among.get((template.function, manifest.namespace))
     if beside is not None:
         assert isinstance(beside.spec, FunctionSpec)
-        looked = order.looked.get(beside.key)
+        looked = options.looked.get(beside.key)
         return content_of_function(beside.spec, looked.revision if looked is not None else "")
     return stored_function_content(stored, template.function, manifest.namespace)
 

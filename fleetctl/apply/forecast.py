@@ -14,11 +14,11 @@ from fleetctl.apply.change import CONFIGURED, CREATED, Change
 from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.prices import charged
-from fleetctl.providers.base import Backend
+from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.provider import ProviderSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.tracking.annotations import ESTIMATE
 
 if TYPE_CHECKING:
@@ -40,34 +40,34 @@ Forecaster = Callable[[Sequence[Change]], Mapping[str, Forecast]]
 def may_cost(
     manifests: Sequence[Manifest],
     providers: Mapping[str, Backend],
-    said: Mapping[str, ProviderSpec],
+    provider_specs: Mapping[str, ProviderSpec],
 ) -> bool:
     """Whether any of it may run where it is not known to be free."""
     if any(manifest.kind == PROVIDER for manifest in manifests):
         return True  # it may put a price on what was free
     return any(
-        _priced(manifest.spec, providers, said)
+        _priced(manifest.spec, providers, provider_specs)
         if isinstance(manifest.spec, Execution)
-        else _standing(manifest.spec, providers, said)
+        else _standing(manifest.spec, providers, provider_specs)
         for manifest in manifests
     )
 
 
 def _standing(
-    spec: object, providers: Mapping[str, Backend], said: Mapping[str, ProviderSpec]
+    spec: object, providers: Mapping[str, Backend], provider_specs: Mapping[str, ProviderSpec]
 ) -> bool:
     """Whether it keeps containers warm where they are not known to be free."""
     if not isinstance(spec, FunctionSpec) or not spec.min_containers:
         return False
     name, whole = spec.provider, spec.applied_to(Template())
-    return name in providers and charged(providers[name], said.get(name), whole) != 0.0
+    return name in providers and charged(providers[name], provider_specs.get(name), whole) != 0.0
 
 
 def _priced(
-    spec: Execution, providers: Mapping[str, Backend], said: Mapping[str, ProviderSpec]
+    spec: Execution, providers: Mapping[str, Backend], provider_specs: Mapping[str, ProviderSpec]
 ) -> bool:
     return any(
-        charged(providers[it.provider], said.get(it.provider), part.template) != 0.0
+        charged(providers[it.provider], provider_specs.get(it.provider), part.template) != 0.0
         for part in spec.parts()
         for it in part.placement.candidates
         if it.provider in providers
@@ -85,7 +85,7 @@ def _noted(change: Change, forecast: Forecast | None) -> Change:
     before, after = change.before, change.after
     if change.outcome not in (CREATED, CONFIGURED) or (before and before.spec == after.spec):
         return change
-    notes = {key: text for key, text in after.annotations.items() if key != ESTIMATE}
+    fields = {key: text for key, text in after.annotations.items() if key != ESTIMATE}
     if forecast is not None and forecast.estimate.known:
-        notes[ESTIMATE] = forecast.estimate.note
-    return replace(change, after=replace(after, annotations=notes))
+        fields[ESTIMATE] = forecast.estimate.note
+    return replace(change, after=replace(after, annotations=fields))

@@ -1,4 +1,4 @@
-"""What storing a wish does to work: which runs go on, are replaced or cancelled, what is cached.
+"""What storing a spec does to work: which runs go on, are replaced or cancelled, what is cached.
 
 Called by propose.py for each object that runs work; read as the next pass reads it.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.draft import stored_function_content
-from fleetctl.apply.options import Order
+from fleetctl.apply.request.options import Order
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.impact import Impact, impact
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
-from fleetctl.specs.kinds import KINDS
+from fleetctl.controllers.reuse.impact import Impact, impact
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import FUNCTION, pins_of
 from fleetctl.tracking.load import work_of
@@ -24,32 +24,34 @@ if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 
-def fresh_impact(stored: Stored, manifest: Manifest, wish: Resource, order: Order) -> Impact | None:
+def fresh_impact(
+    stored: Stored, manifest: Manifest, desired: Resource, options: Order
+) -> Impact | None:
     """Of an object that is not there yet."""
     make = CONTROLLERS.get(manifest.kind)
     if make is None:
         return None
-    controller = make(manifest.spec, {}, pins_of(wish.annotations))
+    controller = make(manifest.spec, {}, pins_of(desired.annotations))
     history = History(controller.limits)
-    return _found(stored, Work(Track(wish, {}, manifest.spec), controller, history), order)
+    return _found(stored, Work(Track(desired, {}, manifest.spec), controller, history), options)
 
 
 def impact_on(
-    stored: Stored, wish: Resource, order: Order, *, rerun: bool = False
+    stored: Stored, desired: Resource, options: Order, *, rerun: bool = False
 ) -> Impact | None:
     """What the next pass does to the work of `wish`; read as the pass reads it. rerun: all that
     ended is put aside first.
     """
-    if not KINDS[wish.kind].runs:
+    if not KINDS[desired.kind].runs:
         return None
-    return _found(stored, work_of(wish, stored.runs, rerun=rerun), order)
+    return _found(stored, work_of(desired, stored.runs, rerun=rerun), options)
 
 
-def _found(stored: Stored, work: Work, order: Order) -> Impact:
+def _found(stored: Stored, work: Work, options: Order) -> Impact:
     contents = contents_of(stored, work) if _knows_its_function(stored, work.track) else None
     cached = lookup(contents, work.history)[0] if contents is not None else {}
     places = work.controller.candidates
-    known = [order.parallelism[name] for name in places if name in order.parallelism]
+    known = [options.parallelism[name] for name in places if name in options.parallelism]
     at_once = sum(known) if known else None
     return impact(work.controller, work.history, cached=cached, parallelism=at_once)
 

@@ -25,21 +25,21 @@ from fleetctl.apply.draft import (
     winner_told,
 )
 from fleetctl.apply.impact import fresh_impact, impact_on
-from fleetctl.apply.options import Order
 from fleetctl.apply.prune import pruned
+from fleetctl.apply.request.options import Order
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
-from fleetctl.controllers.plan import Rollout
+from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.controllers.wandb.handed import names_of
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.content import content_of_function
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.kinds import KINDS, parse_spec
-from fleetctl.specs.provider import ProviderSpec
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import KINDS, parse_spec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.changes import UNSET, FieldChange, same
 from fleetctl.stores.base import EventRow, Store, Stored
 from fleetctl.tracking.annotations import (
@@ -63,7 +63,7 @@ MOVED = "what it runs in changed"
 
 
 def propose(
-    stored: Stored, manifests: Sequence[Manifest], order: Order, now_s: float
+    stored: Stored, manifests: Sequence[Manifest], options: Order, now_s: float
 ) -> list[Change]:
     """What each manifest changes, in their order, then what is pruned.
 
@@ -76,23 +76,26 @@ def propose(
     found: dict[str, Change] = {}
     # What takes its parameters from a sweep must know whether that one changes.
     for manifest in sorted(manifests, key=lambda it: hasattr(it.spec, "params_from")):
-        function = function_content(stored, manifest, functions, order)
+        function = function_content(stored, manifest, functions, options)
         moving = {it.key for it in found.values() if _moves(it)}
-        found[manifest.key] = _proposed(stored, manifest, order, now_s, function, moving)
+        found[manifest.key] = _proposed(stored, manifest, options, now_s, function, moving)
     for manifest in manifests:
         for volume in named_volumes(stored, manifest, volumes, now_s):
             volumes.add((volume.name, volume.namespace))
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
         changes.append(found[manifest.key])
     for name, namespace in functions:
-        changes += _callers(stored, functions[name, namespace], manifests, order)
-    if order.pruning is not None:
+        changes += _callers(stored, functions[name, namespace], manifests, options)
+    if options.pruning is not None:
         kept = {manifest.key for manifest in manifests}
-        within = {order.namespace, *(it.namespace for it in manifests if KINDS[it.kind].namespaced)}
-        for doomed in pruned(stored, order.applyset, kept, order.pruning, within):
+        within = {
+            options.namespace,
+            *(it.namespace for it in manifests if KINDS[it.kind].namespaced),
+        }
+        for doomed in pruned(stored, options.applyset, kept, options.pruning, within):
             gone = replace(doomed, deleted_at_s=now_s)
             # As the pass of a deleted object reads it: one that nobody can read goes too.
-            changes.append(Change(PRUNED, doomed, gone, impact=impact_on(stored, gone, order)))
+            changes.append(Change(PRUNED, doomed, gone, impact=impact_on(stored, gone, options)))
     return changes
 
 
@@ -120,36 +123,38 @@ def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
 
 
 def _moves(change: Change) -> bool:
-    """Whether it is another wish than the one that was stored."""
+    """Whether it is another spec than the one that was stored."""
     return change.before is None or change.before.generation != change.after.generation
 
 
 def _proposed(
     stored: Stored,
     manifest: Manifest,
-    order: Order,
+    options: Order,
     now_s: float,
     function: str,
     moving: Collection[str],
 ) -> Change:
-    """moving: keys of objects that this apply makes another wish of."""
+    """moving: keys of objects that this apply makes another spec of."""
     known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
     params = winner_params(stored, manifest, known, moving)
     prior = prior_kept(stored, manifest, known)
-    wish = drafted(manifest, order, known, now_s, function=function, params=params, prior=prior)
-    rerun = order.rerun and KINDS[manifest.kind].runs
+    desired = drafted(
+        manifest, options, known, now_s, function=function, params=params, prior=prior
+    )
+    rerun = options.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
-            wish = replace(wish, annotations={**wish.annotations, RERUN: "1"})
-        impact = fresh_impact(stored, manifest, wish, order)
-        return Change(CREATED, None, wish, impact=impact, note=winner_note(wish))
+            desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
+        impact = fresh_impact(stored, manifest, desired, options)
+        return Change(CREATED, None, desired, impact=impact, note=winner_note(desired))
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
     if isinstance(manifest.spec, SweepSpec):
         _refuse_another_sweep(known, manifest.spec, rerun=rerun)
-    same_spec = same(json.loads(known.spec), json.loads(wish.spec))
-    same_work = same_spec and _pinned(known) == _pinned(wish)
-    same_words = known.labels == wish.labels and _written(known) == _written(wish)
+    same_spec = same(json.loads(known.spec), json.loads(desired.spec))
+    same_work = same_spec and _pinned(known) == _pinned(desired)
+    same_words = known.labels == desired.labels and _written(known) == _written(desired)
     if same_work and same_words and not rerun:
         if _was_refused(known):
             again = replace(known, generation=known.generation + 1)
@@ -158,17 +163,17 @@ def _proposed(
         return Change(UNCHANGED, known, known)
     after = replace(
         known,
-        spec=known.spec if same_spec else wish.spec,
-        labels=wish.labels,
-        annotations=_with_consequences(known, wish, manifest, order, now_s),
+        spec=known.spec if same_spec else desired.spec,
+        labels=desired.labels,
+        annotations=_with_consequences(known, desired, manifest, options, now_s),
         generation=known.generation + (rerun or not same_work),
     )
     if rerun:
         after = replace(after, annotations={**after.annotations, RERUN: str(after.generation)})
     affected = None
     if rerun or not same_work:
-        affected = impact_on(stored, after, order, rerun=rerun)
-    fields = (*differences(known, after), *_moved(known, after, order))
+        affected = impact_on(stored, after, options, rerun=rerun)
+    fields = (*differences(known, after), *_moved(known, after, options))
     note = "asked to run again" if rerun else ""
     # What was refused is tried anew, also where what changed is nothing that was refused.
     anew = not same_work and _was_refused(known)
@@ -178,13 +183,13 @@ def _proposed(
 
 
 def _callers(
-    stored: Stored, function: Manifest, among: Sequence[Manifest], order: Order
+    stored: Stored, function: Manifest, among: Sequence[Manifest], options: Order
 ) -> Iterator[Change]:
     """Objects that are under way, call a Function that becomes another, and are not applied beside
     it: what they have finished is outdated. One that is over learns of it at its own next apply.
     """
     name, namespace = function.name, function.namespace
-    looked = order.looked.get(function.key)
+    looked = options.looked.get(function.key)
     assert isinstance(function.spec, FunctionSpec)
     content = content_of_function(function.spec, looked.revision if looked is not None else "")
     if stored_function_content(stored, name, namespace) in ("", content):
@@ -196,10 +201,10 @@ def _callers(
             continue
         if row.deleted_at_s is not None or track_of(row).dormant:
             continue
-        notes = {**row.annotations, FUNCTION: content}
-        after = replace(row, annotations=notes, generation=row.generation + 1)
+        fields = {**row.annotations, FUNCTION: content}
+        after = replace(row, annotations=fields, generation=row.generation + 1)
         field = FieldChange("function", row.annotations.get(FUNCTION) or UNSET, content, MOVED)
-        affected = impact_on(stored, after, order)
+        affected = impact_on(stored, after, options)
         yield Change(CONFIGURED, row, after, (field,), affected, note=f"calls function/{name}")
 
 
@@ -210,40 +215,40 @@ def _pinned(resource: Resource) -> tuple[str, str, str]:
 
 
 def _written(resource: Resource) -> dict[str, str]:
-    """Where a source lies on this machine is no part of the wish."""
+    """Where a source lies on this machine is no part of the spec."""
     return {key: text for key, text in resource.annotations.items() if key not in NOTES}
 
 
 def _with_consequences(
-    known: Resource, wish: Resource, manifest: Manifest, order: Order, now_s: float
+    known: Resource, desired: Resource, manifest: Manifest, options: Order, now_s: float
 ) -> dict[str, str]:
     """The annotations with what is said, of this apply alone, of work whose content changes; what
     was said of an earlier change says nothing of this one.
     """
-    notes, kind = dict(wish.annotations), CONTROLLERS.get(wish.kind)
+    notes, kind = dict(desired.annotations), CONTROLLERS.get(desired.kind)
     if kind is None:
         return notes
     before = json.loads(known.status or "{}").get("contents")
     if before is None or list(kind.contents_of(manifest.spec, pins_of(notes))) != before:
         for said in (KEPT, FINISHING, ROLLOUT, RERUN):
             notes.pop(said, None)
-        if order.keep_finished:
+        if options.keep_finished:
             notes[KEPT] = repr(now_s)
         assert isinstance(manifest.spec, Execution)
-        if (order.rollout or manifest.spec.rollout) == Rollout.FINISH_RUNNING:
+        if (options.rollout or manifest.spec.rollout) == Rollout.FINISH_RUNNING:
             notes[FINISHING] = repr(now_s)
-    if order.rollout:
-        notes[ROLLOUT] = order.rollout
+    if options.rollout:
+        notes[ROLLOUT] = options.rollout
     return notes
 
 
-def _moved(known: Resource, after: Resource, order: Order) -> Iterator[FieldChange]:
+def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldChange]:
     """What changes though the spec says the same: what its names stand for."""
     old, new = known.annotations, after.annotations
     before, revision = old.get(REVISION, ""), new.get(REVISION, "")
-    looked = order.looked.get(after.key)
-    if before != revision and revision and looked is not None and order.sources is not None:
-        told = order.sources.changed(old, looked)
+    looked = options.looked.get(after.key)
+    if before != revision and revision and looked is not None and options.sources is not None:
+        told = options.sources.changed(old, looked)
         yield FieldChange("source", before or UNSET, revision, told)
     if old.get(FUNCTION, "") != new.get(FUNCTION, ""):
         was, now = old.get(FUNCTION) or UNSET, new.get(FUNCTION) or UNSET
@@ -302,7 +307,7 @@ def _forget_refusals(store: Store, refused: Resource) -> None:
     """The machine may have what it lacked; applying the same file again says that it should try."""
     for run, _ in list(store.runs.of(refused.uid)):
         if run.state is RunState.REFUSED:
-            # Of no template any more, it says nothing of the present wish; what it said stays.
+            # Of no template any more, it says nothing of the present spec; what it said stays.
             passed = replace(run, template_hash="")
             store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
 

@@ -1,4 +1,4 @@
-"""`apply --prune`: which objects of an apply set are no longer wished for, and the guard before it.
+"""`apply --prune`: which objects of an apply set are no longer desired, and the guard before it.
 
 Called by propose.py, after every file was read: where one cannot be, nothing is pruned.
 """

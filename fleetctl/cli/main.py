@@ -11,8 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from fleetctl.cli.output.render import Screen, mend_streams, silence_stdout, system_screen
-from fleetctl.cli.verbs import (
+from fleetctl.cli.command.verbs import (
     EXIT_CODES,
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -21,6 +20,7 @@ from fleetctl.cli.verbs import (
     SAID_ELSEWHERE,
     VERBS,
 )
+from fleetctl.cli.output.render import Screen, mend_streams, silence_stdout, system_screen
 from fleetctl.common.errors import FleetctlError, UsageError
 
 # Python looks for garbage every 700 objects, in all that there are: a quarter of the time of a list
@@ -67,7 +67,7 @@ def _told(words: list[str], screen: Screen) -> int:
         silence_stdout()
         return EXIT_OK
     except Exception as error:  # noqa: BLE001 - ours to fix; a person gets a line, the log the rest
-        from fleetctl.cli.crash import tell
+        from fleetctl.cli.command.crash import tell
 
         tell(error, words, screen)
         return EXIT_USAGE if isinstance(error, UnicodeEncodeError) else EXIT_FAILED

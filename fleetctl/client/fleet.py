@@ -25,9 +25,9 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.deadline import Deadline
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.common.home import home as default_home
-from fleetctl.daemon import spawn
-from fleetctl.daemon.client import raise_refusal, results_of
-from fleetctl.daemon.supervision import Supervision
+from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import raise_refusal, results_of
+from fleetctl.daemon.reach.supervision import Supervision
 from fleetctl.manifest.files.documents import Document, is_address, read_documents
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.views.goals import Outcome, answer, goal
@@ -41,7 +41,7 @@ from fleetctl.views.tasks import CACHED, Task
 
 log = logging.getLogger("fleetctl.client")
 
-Wish = Declared | Path | str
+Manifests = Declared | Path | str
 Objects = list[Object]
 Events = list[Event]
 
@@ -63,7 +63,7 @@ class Fleet:
 
     def apply(
         self,
-        *wishes: Wish,
+        *manifests: Manifests,
         yes: bool = False,
         rerun: bool = False,
         keep_finished: bool = False,
@@ -76,13 +76,13 @@ class Fleet:
         count though their content changed. dry_run: say what would change, and store nothing.
         Raises Refused where `yes` is needed, UsageError with all that is wrong in any manifest.
         """
-        said = {"yes": yes, "rerun": rerun, "keepFinished": keep_finished, "dryRun": dry_run}
-        documents = [it for wish in wishes for it in _documents(wish)]
+        fields = {"yes": yes, "rerun": rerun, "keepFinished": keep_finished, "dryRun": dry_run}
+        documents = [it for manifest in manifests for it in _documents(manifest)]
         reply = self._answered(
             {
                 "verb": "apply",
                 "documents": [it._asdict() for it in documents],
-                **{name: True for name, wanted in said.items() if wanted},
+                **{name: True for name, wanted in fields.items() if wanted},
                 **self._namespaced(),
             }
         )
@@ -218,14 +218,16 @@ class Fleet:
             yield Line(task.run.index, run.attempt, rest.decode("utf-8", "replace"))
 
 
-def _documents(wish: Wish) -> Sequence[Document]:
-    if isinstance(wish, Declared):
-        return [wish.document()]
-    if isinstance(wish, str) and ("\n" in wish or wish.lstrip().startswith("{")):
-        return [Document("<text>", wish, str(Path.cwd()))]
-    if not is_address(str(wish)) and not Path(wish).exists():
-        raise NotFound(f"there is no file or directory `{wish}`", hint="a text has several lines")
-    return read_documents([str(wish)])
+def _documents(manifest: Manifests) -> Sequence[Document]:
+    if isinstance(manifest, Declared):
+        return [manifest.document()]
+    if isinstance(manifest, str) and ("\n" in manifest or manifest.lstrip().startswith("{")):
+        return [Document("<text>", manifest, str(Path.cwd()))]
+    if not is_address(str(manifest)) and not Path(manifest).exists():
+        raise NotFound(
+            f"there is no file or directory `{manifest}`", hint="a text has several lines"
+        )
+    return read_documents([str(manifest)])
 
 
 def _gone(pending: dict[str, str], reading: Reading) -> bool:

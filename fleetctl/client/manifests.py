@@ -16,7 +16,7 @@ from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.messages import findings
 from fleetctl.manifest.problems import ManifestErrors, Problem, path_text
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.kinds import API_VERSION, KINDS
+from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 

@@ -1,4 +1,4 @@
-"""The controller's socket: one line of JSON in, one out. Wishes are written here, in the one
+"""The controller's socket: one line of JSON in, one out. Specs are written here, in the one
 process that may.
 
 Only the owner of the state directory is served: the socket is 0600 in a 0700 directory, and the
@@ -18,16 +18,16 @@ from collections.abc import Awaitable, Callable
 
 from fleetctl.apply.consent import NeedsConsent
 from fleetctl.apply.forecast import Forecaster
-from fleetctl.apply.requests import Reply, Request
+from fleetctl.apply.request.fields import Reply, Request
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.version import VERSION
 from fleetctl.daemon.adoption.adopt import Adopter
 from fleetctl.daemon.receive import Receiver
 from fleetctl.daemon.verbs import Verbs
-from fleetctl.engine.boundary import reported
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.engine.state import State
+from fleetctl.engine.shared.boundary import reported
+from fleetctl.engine.shared.state import State
 from fleetctl.manifest import ManifestErrors
 
 log = logging.getLogger("fleetctl.api")

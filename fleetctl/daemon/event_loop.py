@@ -24,7 +24,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """What makes the loop, for `asyncio.Runner`; None for asyncio's own.
 
     With uvloop's, loops that others make in threads of this process are of its kind from now on:
-    Modal's SDK works in one. Raises Refused for a wish that cannot be met.
+    Modal's SDK works in one. Raises Refused for a spec that cannot be met.
     """
     wanted = os.environ.get(VARIABLE) or FASTEST
     if wanted not in CHOICES:

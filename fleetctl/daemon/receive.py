@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
 from fleetctl.apply.change import PRUNED, Change, outcomes_of
-from fleetctl.apply.edit import edits_in, keeps_source, manifest_with
 from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
-from fleetctl.apply.options import (
+from fleetctl.apply.predictions.predict import ANYWAY, allowed, predicted, refuse, worth_a_look
+from fleetctl.apply.predictions.world import world_of
+from fleetctl.apply.request.fields import Reply, Request, document_of, keys_in, list_in
+from fleetctl.apply.request.options import (
     Order,
     approved_in,
     declared_in,
@@ -24,22 +26,20 @@ from fleetctl.apply.options import (
     parallelism_of,
     with_declared,
 )
-from fleetctl.apply.predictions.predict import ANYWAY, allowed, predicted, refuse, worth_a_look
-from fleetctl.apply.predictions.world import world_of
-from fleetctl.apply.requests import Reply, Request, document_of, keys_in, list_in
+from fleetctl.apply.write.edit import edits_in, keeps_source, manifest_with
 from fleetctl.engine.execute.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.hurry import hurry, hurry_object
 from fleetctl.manifest import load
-from fleetctl.specs.kinds import parse_spec
-from fleetctl.specs.provider import ProviderSpec
-from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import parse_spec
+from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.sources import Looked
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.manifest import Manifest
 
 # Kinds that starts may wait for, and the reason that they wait with.
@@ -128,15 +128,15 @@ class Receiver:
             sources=sources,
         )
 
-    def _changes(self, manifests: Sequence[Manifest], order: Order) -> list[Change]:
+    def _changes(self, manifests: Sequence[Manifest], options: Order) -> list[Change]:
         state = self._state
-        return propose.propose(state.store, manifests, order, state.clock.now_s())
+        return propose.propose(state.store, manifests, options, state.clock.now_s())
 
     async def _foreseen(
         self,
         request: Request,
         manifests: Sequence[Manifest],
-        order: Order,
+        options: Order,
         values: Mapping[str, str],
     ) -> tuple[Mapping[str, Forecast], list[str]]:
         """What they will cost, and warnings; of plain work of this machine neither is asked.
@@ -151,7 +151,7 @@ class Receiver:
         looked_at = [it for it in manifests if worth_a_look(it.spec)]
         if forecaster is None and not looked_at:
             return {}, []
-        changes = self._changes(manifests, order)
+        changes = self._changes(manifests, options)
         forecasts = {} if forecaster is None else await asyncio.to_thread(forecaster, changes)
         return forecasts, await self._predicted(request, looked_at, changes, values)
 
@@ -160,16 +160,16 @@ class Receiver:
         request: Request,
         manifests: list[Manifest],
         values: Mapping[str, str],
-        order: Order,
+        options: Order,
         forecasts: Mapping[str, Forecast],
     ) -> list[Change]:
-        """Store what the request wishes for, unless it is a dry run; only then the values of
+        """Store what the request asks for, unless it is a dry run; only then the values of
         secrets are taken over. Proposed again: the store may have changed while the forecast and
         the predictions were waited for. Raises NeedsConsent.
         """
         state = self._state
         now_s = state.clock.now_s()
-        changes = noted(self._changes(manifests, order), forecasts)
+        changes = noted(self._changes(manifests, options), forecasts)
         expect(request, state.store, changes)
         if request.get("dryRun"):
             return changes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from fleetctl.common.errors import Refused
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.settings import Settings
 from fleetctl.specs.values.quantities import parse_duration
 
 VARIABLE = "FLEETCTL_KEEP_DELETED"
@@ -17,13 +17,13 @@ VARIABLE = "FLEETCTL_KEEP_DELETED"
 
 def engine_settings() -> Settings:
     """Raises Refused for a value that says no span of time."""
-    said = os.environ.get(VARIABLE)
-    if not said:
+    value = os.environ.get(VARIABLE)
+    if not value:
         return Settings()
     try:
-        return Settings(keep_deleted_s=parse_duration(said))
+        return Settings(keep_deleted_s=parse_duration(value))
     except ValueError as error:
         raise Refused(
-            f"{VARIABLE} is `{said}`, which is not a duration: {error}",
+            f"{VARIABLE} is `{value}`, which is not a duration: {error}",
             hint=f"{VARIABLE}=30d, or 0 to keep nothing",
         ) from error

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from fleetctl.apply.forecast import Forecast
     from fleetctl.daemon.api import Api
     from fleetctl.engine.engine import Engine
-    from fleetctl.engine.settings import Settings
-    from fleetctl.providers.base import Backend
+    from fleetctl.engine.shared.settings import Settings
+    from fleetctl.providers.contract.base import Backend
     from fleetctl.stores.base import Store
 
 log = logging.getLogger("fleetctl.serve")
@@ -104,13 +104,13 @@ async def _serve(
         secrets,
         shutdown=engine.stop,
         forecaster=partial(_forecast, home, providers),
-        adopter=Adopter(engine.state, engine.market, accounts.strays),
+        adopter=Adopter(engine.state, engine.market, accounts.orphans),
     )
     if (home / RESTORED).exists():
         from fleetctl.daemon.adoption.recover import Recovery
 
         done = partial((home / RESTORED).unlink, missing_ok=True)
-        engine.state.recovery = Recovery(engine.state, engine.market, accounts.strays, done)
+        engine.state.recovery = Recovery(engine.state, engine.market, accounts.orphans, done)
     door = Door(home, api)
     await door.open()
     watches = [

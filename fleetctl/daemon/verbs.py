@@ -1,7 +1,8 @@
 """What requests do to objects that are there: delete, suspend, resume, retry, adopt.
 
-Called by the socket server. What a wish writes is in apply/commit.py, a retry in apply/retry.py, an
-adoption in adopt.py; here it is asked for, its object is looked at soon, and an answer is given.
+Called by the socket server. What a request writes is in apply/write/commit.py, a retry in
+apply/write/retry.py, an adoption in adopt.py; here it is asked for, its object is looked at soon,
+and an answer is given.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ import asyncio
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fleetctl.apply import commit
-from fleetctl.apply.requests import Reply, Request, keys_in, list_in, ranges_of, stray_of
-from fleetctl.apply.retry import Choice, retry
+from fleetctl.apply.request.fields import Reply, Request, keys_in, list_in, orphan_of, ranges_of
+from fleetctl.apply.write import commit
+from fleetctl.apply.write.retry import Choice, retry
 from fleetctl.common.errors import UsageError
 from fleetctl.daemon.adoption.adopt import Adopter
 from fleetctl.engine.capacity.providers import kept_on
-from fleetctl.specs.kinds import KINDS, parse_spec
+from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.tracking.annotations import ORIGIN
 from fleetctl.tracking.sources import source_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track
 
 
@@ -129,11 +130,11 @@ class Verbs:
     async def adopt(self, request: Request) -> Reply:
         if self._adopter is None:
             raise UsageError("this controller adopts nothing")
-        strays = [stray_of(item) for item in list_in(request, "sandboxes")]
-        done = await self._adopter.adopt(strays, str(request.get("into") or ""))
+        orphans = [orphan_of(item) for item in list_in(request, "sandboxes")]
+        done = await self._adopter.adopt(orphans, str(request.get("into") or ""))
         results = [
             {
-                "run": it.stray.run,
+                "run": it.orphan.run,
                 "key": it.key,
                 "index": it.index,
                 "made": it.made,

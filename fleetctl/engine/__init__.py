@@ -1,1 +1,3 @@
-"""The machine that carries plans out: queue, loop, effects, observation, the socket for wishes."""
+"""The machine that carries plans out: queue, loop, effects, observation, the socket for
+requests.
+"""

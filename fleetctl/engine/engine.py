@@ -1,4 +1,4 @@
-"""The loop: turn after turn, and between two of them sleep until there is something to look at."""
+"""The loop: tick after tick, and between two of them sleep until there is something to look at."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from functools import partial
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.tasks import cancel
-from fleetctl.engine.boundary import reported
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.capacity.providers import Accounts
@@ -21,31 +20,32 @@ from fleetctl.engine.decide.suggestions import Aside, Suggestions
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
-from fleetctl.engine.execute.rate_limit import Gates
+from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.forgetting import forget_forever
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
-from fleetctl.engine.observe.absorb import Absorber
-from fleetctl.engine.observe.observations import Sightings
+from fleetctl.engine.observe.intake import Intake
+from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.reach import watch_reach
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.observe.watcher import Watcher
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.boundary import reported
+from fleetctl.engine.shared.settings import Settings
+from fleetctl.engine.shared.state import State
 from fleetctl.engine.sleeping import Sleepers
-from fleetctl.engine.state import State
-from fleetctl.engine.turn import Turns
+from fleetctl.engine.tick import Ticks
 from fleetctl.engine.wandb.talks import Talks
-from fleetctl.providers.base import Backend, Reachable, Resolving
+from fleetctl.providers.contract.base import Backend, Reachable, Resolving
 from fleetctl.stores.base import Store
 from fleetctl.tracking.sources import Sources
 from fleetctl.wandb.client import Connect
 
 log = logging.getLogger("fleetctl.engine")
 
-# Of the event loop, from a person's connection to the answer. Each would wait for a turn of its own
+# Of the event loop, from a person's connection to the answer. Each would wait for a tick of its own
 # while there is always another object to look at.
 STEPS_OF_A_QUESTION = 8
 
@@ -77,22 +77,22 @@ class Engine:
         self._helpers: list[asyncio.Future[None]] = []
         self._stopping = False
         self._scan_at_s = state.started_at_s + settings.resync_s
-        self.gates = Gates(store, clock)
+        self.rate_limiters = RateLimiters(store, clock)
         for name, backend in state.providers.items():
-            self.gates.add(name, backend.contract)
+            self.rate_limiters.add(name, backend.contract)
         self.sleepers = Sleepers(state)
-        self.watcher = Watcher(state, self.gates)
+        self.watcher = Watcher(state, self.rate_limiters)
         self.market = Market(state, accounts=accounts, admit=self._admit)
-        self._admission = Admission(state, market=self.market, gates=self.gates)
+        self._admission = Admission(state, market=self.market, rate_limiters=self.rate_limiters)
         self.effects = Effects(
             state,
-            gates=self.gates,
+            rate_limiters=self.rate_limiters,
             exceeded=self._admission.exceeded,
             secrets=secrets or _no_secrets,
         )
         self._leftovers = Leftovers(
             backend=state.providers.get,
-            gate=self.gates.__getitem__,
+            rate_limiter=self.rate_limiters.__getitem__,
             backoff_s=state.backoff_s,
         )
         self.troubles = Troubles(clock=clock, tracks=state.tracks, look=state.queue.add)
@@ -103,9 +103,9 @@ class Engine:
             secrets=secrets or _no_secrets,
             beat_s=settings.wandb_beat_s,
         )
-        self.turns = self._turns_of(state)
+        self.ticks = self._ticks_of(state)
 
-    def _turns_of(self, state: State) -> Turns:
+    def _ticks_of(self, state: State) -> Ticks:
         """What decides, wired: each part is told what it needs, and none knows the engine."""
         charges = Charges(state)
         records = Records(state, charges)
@@ -118,7 +118,7 @@ class Engine:
             troubles=self.troubles,
             look=self.watcher.look,
         )
-        sightings = Sightings(
+        observations = Observations(
             state,
             records=records,
             market=self.market,
@@ -147,12 +147,12 @@ class Engine:
             talks=self._talks,
             provided=self._provided,
         )
-        return Turns(
+        return Ticks(
             state,
             sleepers=self.sleepers,
             reading=reading,
             passes=passes,
-            absorber=Absorber(answers, sightings),
+            intake=Intake(answers, observations),
             records=records,
             admission=self._admission,
             charges=charges,
@@ -171,7 +171,7 @@ class Engine:
         """A Provider object came, changed or went: who starts or waits for room looks again."""
         if not self.market.refresh():
             return
-        self.gates.limit_creates(self.market.said)
+        self.rate_limiters.limit_creates(self.market.said)
         self._admission.reckon(self.state.clock.now_s())
         for uid, track in self.state.tracks.items():
             if track.work is not None:
@@ -183,7 +183,7 @@ class Engine:
         if known is backend:
             return
         self.state.providers[name] = backend
-        self.gates.add(name, backend.contract)
+        self.rate_limiters.add(name, backend.contract)
         if known is None:
             self.watcher.add(name)
             if self._helpers:
@@ -198,19 +198,19 @@ class Engine:
 
     async def run(self) -> None:
         """Until `stop` is called or the task is cancelled. Raises StoreError when it is final."""
-        self.turns.load()
+        self.ticks.load()
         recovery = self.state.recovery
         if recovery is not None:
             await recovery.begin()
-            self.turns.load()
+            self.ticks.load()
             self._help(recovery.go_on)
-        self._help(partial(sweep_forever, self.state, self.gates))
+        self._help(partial(sweep_forever, self.state, self.rate_limiters))
         self._help(partial(forget_forever, self.state))
         for name in self.state.providers:
             self._watch(name)
         try:
             while not self._stopping:
-                self.turns.make()
+                self.ticks.make()
                 await self._sleep()
         finally:
             helpers, self._helpers = self._helpers, []
@@ -247,10 +247,10 @@ class Engine:
             await asyncio.sleep(self.state.settings.retry_max_s)
 
     async def _sleep(self) -> None:
-        """Until a fact, a wish, the next due key or the next full scan."""
-        state, turns = self.state, self.turns
+        """Until a message, a spec, the next due key or the next full scan."""
+        state, ticks = self.state, self.ticks
         now_s = state.clock.now_s()
-        if state.inbox.facts and now_s >= turns.again_at_s:
+        if state.inbox.facts and now_s >= ticks.again_at_s:
             await _serve_others()
             return
         if now_s >= self._scan_at_s:
@@ -259,27 +259,27 @@ class Engine:
             self.sleepers.look(now_s)
         dues_s = (self._scan_at_s, state.queue.next_due_at_s(), self.sleepers.look_at_s)
         until_s = min(at_s for at_s in dues_s if at_s is not None)
-        # While the store refuses, the facts wait; they must not keep the loop turning.
-        until_s = max(until_s, turns.again_at_s)
+        # While the store refuses, the messages wait; they must not keep the loop turning.
+        until_s = max(until_s, ticks.again_at_s)
         await state.inbox.wait(max(0.0, until_s - now_s))
         await _serve_others()
         await self._gather_events()
         state.inbox.rest()
 
     async def _gather_events(self) -> None:
-        """With many live runs, let a turn answer several events."""
+        """With many live runs, let a tick answer several events."""
         settings = self.state.settings
         many = max(0, self.state.live_runs() - settings.few_live)
-        self.state.inbox.crowded = many > 0
+        self.state.inbox.at_capacity = many > 0
         gap_s = min(many * settings.turn_gap_each_s, settings.turn_gap_max_s)
-        wait_s = self.turns.made_at_s + gap_s - self.state.clock.now_s()
+        wait_s = self.ticks.made_at_s + gap_s - self.state.clock.now_s()
         if 0 < wait_s <= gap_s:  # a clock that was set back delays nothing
             await asyncio.sleep(wait_s)
 
     # -- questions ---------------------------------------------------------------------------------
 
     def idle(self) -> bool:
-        """Nothing is live, nothing is wished for that has not been reached, and all is resolved."""
+        """Nothing is live, nothing is desired that has not been reached, and all is resolved."""
         state = self.state
         busy = any(
             not track.dormant and track.status.get("phase") not in ("Ready", "Suspended")

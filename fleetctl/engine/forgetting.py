@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import StoreError
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 log = logging.getLogger("fleetctl.engine")
 

@@ -6,7 +6,7 @@ Called by whoever hears of it: an apply, an answer, the end of a sandbox, a push
 from __future__ import annotations
 
 from fleetctl.controllers.model import Run
-from fleetctl.engine.state import State
+from fleetctl.engine.shared.state import State
 from fleetctl.tracking.track import Track
 
 # What a start waits for until a sandbox of the same account ends.

@@ -1,6 +1,6 @@
 """Objects that are over live in the store alone: they cost nothing until one is asked for.
 
-Called by the loop, turns and passes. A wish wakes an object through the store's watch, a due time
+Called by the loop, ticks and passes. A spec wakes an object through the store's watch, a due time
 and the slow full scan through what is asked here, so that nothing is known in memory alone.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track
 
 
@@ -41,7 +41,7 @@ class Sleepers:
         return uids
 
     def put(self, track: Track) -> None:
-        """It is over and has nothing under way: it leaves the memory, unless a newer wish came."""
+        """It is over and has nothing under way: it leaves the memory, unless a newer spec came."""
         resource, until_s = track.resource, track.free_at_s
         store = self._state.store.sleep
         if not store.put(resource.uid, until_s=until_s, expected_version=resource.version):

@@ -1,7 +1,7 @@
 """The Python API: interpreters whose code runs in a sandbox of a provider and keeps its state.
 
-`from fleetctl import ...` brings the public names; fleetctl/providers/session.py is what a provider
-implements for them.
+`from fleetctl import ...` brings the public names; fleetctl/providers/contract/session.py is what a
+provider implements for them.
 """
 
 from __future__ import annotations

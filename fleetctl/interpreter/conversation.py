@@ -18,7 +18,7 @@ from fleetctl.interpreter import loop
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError
 
 if TYPE_CHECKING:
-    from fleetctl.providers.session import Session
+    from fleetctl.providers.contract.session import Session
 
 HELLO_S = 120.0  # for the driver to come up; slow images read much from the network
 INTERRUPT_S = 2.0  # for code to end after it was interrupted; then the sandbox goes

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from fleetctl.common.errors import UsageError
 
 if TYPE_CHECKING:
-    from fleetctl.providers.session import SessionOrder
+    from fleetctl.providers.contract.session import SessionRequest
     from fleetctl.specs.blocks.template import GitSource, Image
 
 PROVIDER_VARIABLE = "FLEETCTL_PROVIDER"
@@ -92,17 +92,17 @@ def split_secrets(
     return {}, tuple(names), tuple(one for one in given if not isinstance(one, str))
 
 
-def session_order(options: Options) -> SessionOrder:
+def session_order(options: Options) -> SessionRequest:
     """Raises UsageError for what no provider could carry out."""
     from fleetctl.guest.ship.assemble import driver_source
-    from fleetctl.providers.session import SessionOrder, VolumePlace
+    from fleetctl.providers.contract.session import SessionRequest, VolumePlace
 
     daytona = options.manner is Manner.DAYTONA
     place = None
     if options.volume or daytona:
         # Daytona's code finds the directory also without a volume, and loses it with the sandbox.
         place = VolumePlace(options.mount_path, options.volume)
-    return SessionOrder(
+    return SessionRequest(
         name=f"fleetctl-{uuid.uuid4().hex[:20]}",
         driver=driver_source(),
         lifetime_s=options.timeout_s,

@@ -73,8 +73,8 @@ class Runtime:
             try:
                 answer = await self._ask(work)
             except FleetctlError as error:
-                told = {"error_type": type(error).__name__, "error": str(error)}
-                ended = events.complete("exception", success=False, **told)
+                fields = {"error_type": type(error).__name__, "error": str(error)}
+                ended = events.complete("exception", success=False, **fields)
                 await self._tell(work.callback, ended)
                 raise
             result, ended = self._read(answer, events)

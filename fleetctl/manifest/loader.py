@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.manifest.checks import doubtful_in, wrong_in
-from fleetctl.manifest.envelope import envelope, no_manifest
+from fleetctl.manifest.document.envelope import envelope, no_manifest
+from fleetctl.manifest.document.limits import overlong
+from fleetctl.manifest.document.namespaces import Chosen, misplaced, settled, too_long
+from fleetctl.manifest.document.unsupported import not_yet, not_yet_of_a_sweep
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.includes import Included, include
 from fleetctl.manifest.files.lists import read_manifests
-from fleetctl.manifest.limits import overlong
 from fleetctl.manifest.messages import Finding, findings
-from fleetctl.manifest.namespaces import Chosen, misplaced, settled, too_long
 from fleetctl.manifest.positions import located
 from fleetctl.manifest.problems import (
     ManifestErrors,
@@ -27,10 +28,9 @@ from fleetctl.manifest.problems import (
     joined,
     path_text,
 )
-from fleetctl.manifest.unsupported import not_yet, not_yet_of_a_sweep
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, Root
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
 
@@ -63,7 +63,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checked wish. line: where its document begins. warnings: sentences for a person. origin:
+    """A checked spec. line: where its document begins. warnings: sentences for a person. origin:
     absolute, of `source.path`. read: other files that it was made from, absolute.
     """
 
@@ -103,7 +103,7 @@ def load(
 ) -> list[Manifest]:
     """All manifests, in order. Raises ManifestErrors with all that is wrong in any of them.
 
-    may_be_empty: no document at all is a wish, too: that nothing of a set shall be.
+    may_be_empty: no document at all is a spec, too: that nothing of a set shall be.
     """
     manifests: list[Manifest] = []
     problems: list[Problem] = []
@@ -158,9 +158,9 @@ def _load_document(document: Document, namespace: Chosen) -> tuple[list[Manifest
         _check(root, document, namespace, number) for number, root in enumerate(reading.roots)
     ]
     problems = list(reading.problems)
-    told = [(it.root.prefix, one.path) for it in checked for one in (*it.findings, *it.doubts)]
-    if told:
-        marked = read_manifests(document.path, document.text, wanted=told).roots
+    parts = [(it.root.prefix, one.path) for it in checked for one in (*it.findings, *it.doubts)]
+    if parts:
+        marked = read_manifests(document.path, document.text, wanted=parts).roots
         for it, root in zip(checked, marked, strict=True):
             problems.extend(located(it.findings, root, document, it.included.moved))
             if it.manifest is not None and it.doubts:
@@ -247,5 +247,5 @@ def _declared_twice(manifests: Sequence[Manifest]) -> Iterator[Problem]:
     for it in manifests:
         other = first.setdefault(it.key, it)
         if other is not it:
-            said = f"{it.key} is declared twice"
-            yield Problem(it.path, it.line, 1, f"{said}, first at {other.path}:{other.line}")
+            message = f"{it.key} is declared twice"
+            yield Problem(it.path, it.line, 1, f"{message}, first at {other.path}:{other.line}")

@@ -48,8 +48,8 @@ def findings(
     """One finding for each thing that is wrong. prefix: where `data` stands in the document."""
     if error.error_count() > FINDINGS_MAX:
         # To list them takes more memory than any manifest may cost.
-        said = f" holds {error.error_count():,} mistakes, too many to list"
-        yield Finding(prefix, prefix, said, "check that each block has the form that is meant")
+        message = f" holds {error.error_count():,} mistakes, too many to list"
+        yield Finding(prefix, prefix, message, "check that each block has the form that is meant")
         return
     for detail in error.errors(include_url=False):
         path, rest = _split(detail["loc"], data)

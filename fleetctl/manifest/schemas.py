@@ -15,8 +15,8 @@ from pydantic.json_schema import models_json_schema
 import fleetctl.specs
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.nodes import NODES_MAX
-from fleetctl.specs.kinds import API_VERSION, KINDS
-from fleetctl.specs.sweep import SearchFile
+from fleetctl.specs.kinds.registry import API_VERSION, KINDS
+from fleetctl.specs.kinds.sweep import SearchFile
 from fleetctl.specs.values.scalars import Spec
 
 DIRECTORY = Path(fleetctl.specs.__path__[0]) / "schemas"

@@ -79,8 +79,8 @@ def read(file: Path) -> About:
             member = packed.extractfile(MANIFEST)
             if member is None:
                 raise _no_backup(file)
-            said = json.loads(member.read())
-            about = About(**said)
+            document = json.loads(member.read())
+            about = About(**document)
     except FileNotFoundError:
         raise NotFound(f"there is no file `{file}`") from None
     except (tarfile.TarError, KeyError, ValueError, TypeError) as error:

@@ -69,7 +69,7 @@ class Remembered:
 
 
 class ResourceStore(Protocol):
-    """Wishes. spec and status are written by different verbs, so that neither overwrites the other
+    """Specs. spec and status are written by different verbs, so that neither overwrites the other
     (M2).
     """
 
@@ -117,7 +117,7 @@ class ResourceStore(Protocol):
         ...
 
     def watch(self, after: int) -> tuple[int, Sequence[Resource]]:
-        """The store-wide counter of wishes, and the resources put after `after`, in order.
+        """The store-wide counter of writes, and the resources put after `after`, in order.
 
         Rises with every put and delete, not with a status, and never falls, across openings too. A
         dropped resource is not among them: it only moves the counter.
@@ -127,7 +127,7 @@ class ResourceStore(Protocol):
 
 class SleepStore(Protocol):
     """Which objects a controller must look at of itself: all but those that were put to sleep.
-    Every write of a resource's wish or status wakes it.
+    Every write of a resource's spec or status wakes it.
     """
 
     def put(self, uid: str, *, until_s: float | None, expected_version: int) -> bool:

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.plan import TERMINAL_PHASES
+from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.specs.content import Pins
 
 # What `source.path` held when its object was applied, or the commit of `source.git`.
@@ -70,8 +70,11 @@ def waits_for(sweep: Resource | None) -> str:
     """The sweep whose trials this one waits for before it begins; "" where it does not."""
     if sweep is None or sweep.deleted_at_s is not None or PRIOR in sweep.annotations:
         return ""
-    told = json.loads(sweep.status or "{}")
-    if told.get("phase") in TERMINAL_PHASES and told["observedGeneration"] == sweep.generation:
+    document = json.loads(sweep.status or "{}")
+    if (
+        document.get("phase") in TERMINAL_PHASES
+        and document["observedGeneration"] == sweep.generation
+    ):
         return ""
     prior = json.loads(sweep.spec).get("search", {}).get("priorTrials") or {}
     return str(prior.get("fromSweep", ""))

@@ -7,16 +7,16 @@ from dataclasses import replace
 from functools import partial
 from math import isfinite
 
-from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.metrics.curves import Curves
 from fleetctl.controllers.history.replay import Replayed, replay
-from fleetctl.controllers.history.retry import rolls_over
-from fleetctl.controllers.kind import KindController, outdated, superseded
+from fleetctl.controllers.history.retries.retry import rolls_over
 from fleetctl.controllers.kinds.registry import CONTROLLERS
-from fleetctl.controllers.kinds.unreadable import Leaving
+from fleetctl.controllers.kinds.unreadable import Unreadable
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState
-from fleetctl.specs.kinds import parse_spec
+from fleetctl.controllers.planning.kind import KindController, outdated, superseded
+from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.stores.base import RunStore
 from fleetctl.tracking.annotations import pins_of
 from fleetctl.tracking.track import Track, Work, track_of
@@ -39,7 +39,7 @@ def load(track: Track, runs: RunStore, *, rerun: bool = False) -> Work | None:
         if resource.kind not in CONTROLLERS:
             return None
         # What nobody can read can still be deleted (I23).
-        controller: KindController = Leaving()
+        controller: KindController = Unreadable()
     else:
         make = CONTROLLERS.get(resource.kind)
         if make is None:
@@ -112,7 +112,7 @@ def _replayed(
 
 
 def _told(rows: Iterable[Replayed], curves: Curves, runs: RunStore) -> Iterator[Replayed]:
-    """The rows; what each attempt under the present wish reported is read on the way, before any
+    """The rows; what each attempt under the present spec reported is read on the way, before any
     decision: by half of it a trial would be judged wrongly.
     """
     for row in rows:

@@ -1,8 +1,8 @@
 """Results of equal work: looked up when an object is read, taken over by a pass, kept when a run
 has succeeded.
 
-Called by passes, absorb and wishes, inside their transactions. What is equal, controllers/cache.py
-decides; this file brings it the facts that the store has.
+Called by passes, take in and specs, inside their transactions. What is equal,
+controllers/reuse/cache.py decides; this file brings it the facts that the store has.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from math import isfinite, nan
 
-from fleetctl.controllers.cache import Content, Facts, Key, content, found, key_of
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import KindController, Unit
 from fleetctl.controllers.model import CACHED, Metric, Run, RunState
-from fleetctl.controllers.plan import Reuse
+from fleetctl.controllers.planning.kind import KindController, Unit
+from fleetctl.controllers.planning.plan import Reuse
+from fleetctl.controllers.reuse.cache import Content, Facts, Key, content, found, key_of
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.stores.base import Remembered, Store, Stored
 from fleetctl.tracking.annotations import RERUN, REVISION

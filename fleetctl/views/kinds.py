@@ -1,4 +1,6 @@
-"""Words on a command line that name kinds and objects. The registry itself is specs/kinds.py."""
+"""Words on a command line that name kinds and objects. The registry itself is
+specs/kinds/registry.py.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fleetctl.common.errors import UsageError
-from fleetctl.specs.kinds import KINDS, Kind, find_kind
+from fleetctl.specs.kinds.registry import KINDS, Kind, find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key, split_key
 
 # What hangs on an object and is read through it.
@@ -57,8 +59,8 @@ def kind_of(word: str) -> Kind:
             hint=f"`fleetctl get {listed} {'tr' if listed == CHECKPOINTS[0] else 'job'}/NAME`;"
             " `fleetctl explain job.spec.tasks`",
         )
-    said = _SAID_ELSEWHERE.get(lower)
-    hint = f"here that is `fleetctl get {said}`" if said else _nearest_kind(lower)
+    value = _SAID_ELSEWHERE.get(lower)
+    hint = f"here that is `fleetctl get {value}`" if value else _nearest_kind(lower)
     raise UsageError(f"there is no kind `{word}`", hint=hint)
 
 

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def read_bytes(
-    place: Path, uid: str, run: RunRow, offset: int, *, node: int = 0
+    state_dir: Path, uid: str, run: RunRow, offset: int, *, node: int = 0
 ) -> Iterator[tuple[bytes, int]]:
     """What there is now from `offset` on, in pieces, each with the offset that follows it."""
-    reader = _reader(place, uid, run, node)
+    reader = _reader(state_dir, uid, run, node)
     while True:
         data, offset = reader.read(offset)
         if not data:
@@ -23,20 +23,20 @@ def read_bytes(
         yield data, offset
 
 
-def read_times(place: Path, uid: str, run: RunRow, *, node: int = 0) -> list[tuple[int, float]]:
+def read_times(state_dir: Path, uid: str, run: RunRow, *, node: int = 0) -> list[tuple[int, float]]:
     """(offset, when the byte there came), ascending; the first byte came when the run began."""
     begun_s = run.created_at_s if run.started_at_s is None else run.started_at_s
-    return [(0, begun_s), *_reader(place, uid, run, node).times()]
+    return [(0, begun_s), *_reader(state_dir, uid, run, node).times()]
 
 
-def log_exists(place: Path, uid: str, run: RunRow, *, node: int) -> bool:
+def log_exists(state_dir: Path, uid: str, run: RunRow, *, node: int) -> bool:
     """Whether that node of the run has begun to write."""
-    return _reader(place, uid, run, node).exists()
+    return _reader(state_dir, uid, run, node).exists()
 
 
-def _reader(place: Path, uid: str, run: RunRow, node: int) -> LogReader:
+def _reader(state_dir: Path, uid: str, run: RunRow, node: int) -> LogReader:
     from fleetctl.guest.nodes.names import node_name
     from fleetctl.providers.paths import runs_dir
     from fleetctl.providers.rundir.logs import LogReader
 
-    return LogReader(runs_dir(place, run.provider, uid), node_name(run.name, node))
+    return LogReader(runs_dir(state_dir, run.provider, uid), node_name(run.name, node))

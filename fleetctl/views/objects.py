@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.common.text import YEAR_10000_S, timestamp
-from fleetctl.controllers.status_keys import Count, Map, Text, Time
-from fleetctl.specs.kinds import API_VERSION, Kind
+from fleetctl.controllers.vocabulary.status_keys import Count, Map, Text, Time
+from fleetctl.specs.kinds.registry import API_VERSION, Kind
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.views.kinds import kind_named
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fleetctl.common.deadline import Deadline
 from fleetctl.common.errors import NotFound
-from fleetctl.specs.kinds import Kind
+from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.read.reader import (
     CheckpointRow,
@@ -45,8 +45,8 @@ class Event(NamedTuple):
 class Reading:
     """An open store for one command."""
 
-    def __init__(self, place: Path) -> None:
-        self._reader = Reader(place)
+    def __init__(self, state_dir: Path) -> None:
+        self._reader = Reader(state_dir)
         self._version = self._reader.data_version()
 
     def __enter__(self) -> Reading:
@@ -212,8 +212,8 @@ class Reading:
         return view(row, spec)
 
 
-def open_reading(place: Path) -> Reading:
-    return Reading(place)
+def open_reading(state_dir: Path) -> Reading:
+    return Reading(state_dir)
 
 
 def must_find(wanted: Target, reading: Reading) -> View:

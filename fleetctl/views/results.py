@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 
-from fleetctl.controllers.history.front import Front
+from fleetctl.controllers.history.metrics.front import Front
 from fleetctl.controllers.trials.scores import signed
 from fleetctl.views.objects import SUCCEEDED, View, mapping, parsed
 from fleetctl.views.reading import Reading
@@ -38,8 +38,8 @@ def metric_goals(seen: View) -> list[tuple[str, str]]:
     """(name, goal) of what a sweep searches by: of its one metric, or of several; empty else."""
     several = seen.status.get("metrics")
     found = several if isinstance(several, list) else [seen.map("metric")]
-    told = [mapping(it) for it in found]
-    return [(str(it["name"]), str(it.get("goal"))) for it in told if it.get("name")]
+    parts = [mapping(it) for it in found]
+    return [(str(it["name"]), str(it.get("goal"))) for it in parts if it.get("name")]
 
 
 def metric_names(seen: View) -> list[str]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.controllers.status_keys import EARLY_TERMINATED
+from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED
 from fleetctl.specs.values.quantities import INDEX_MAX
 from fleetctl.views.objects import FAILED, SUCCEEDED, View
 
@@ -31,7 +31,7 @@ class Task(NamedTuple):
     result: str | None
     older: tuple[RunRow, ...] = ()
     wanted: bool = True  # False: the present spec has no such task
-    outdated: bool = False  # it succeeded with another content than the wished one
+    outdated: bool = False  # it succeeded with another content than the desired one
 
     @property
     def reason(self) -> str:
@@ -61,13 +61,15 @@ def task(row: TaskRow, seen: View) -> Task:
 
 
 def is_outdated(run: RunRow, seen: View) -> bool:
-    """Whether a success is that of another program, image or source than the wished one."""
+    """Whether a success is that of another program, image or source than the desired one."""
     contents = seen.status.get("contents")
     if not run.content or not isinstance(contents, list) or not contents:
         return False
     # A single one is that of all; of a kind whose units differ there is one for each.
-    wished = str(contents[min(run.index, len(contents) - 1)])
-    return bool(wished) and run.content != wished  # empty: the spec has no such unit any more
+    desired_now = str(contents[min(run.index, len(contents) - 1)])
+    return (
+        bool(desired_now) and run.content != desired_now
+    )  # empty: the spec has no such unit any more
 
 
 def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:

@@ -13,13 +13,13 @@ from typing import cast
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Refused
-from fleetctl.providers.account import Account, Lookup, account_of, built_in
-from fleetctl.providers.base import Backend, Notify
-from fleetctl.providers.diagnostics import Check, Finding
-from fleetctl.providers.exec import Entering
-from fleetctl.providers.orphans import Strays
-from fleetctl.providers.session import OpenSession
-from fleetctl.providers.volume_files import VolumeFiles
+from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
+from fleetctl.providers.contract.base import Backend, Notify
+from fleetctl.providers.contract.diagnostics import Check, Finding
+from fleetctl.providers.contract.exec import Entering
+from fleetctl.providers.contract.orphans import Orphans
+from fleetctl.providers.contract.session import OpenSession
+from fleetctl.providers.contract.volume_files import VolumeFiles
 from fleetctl.specs.builtin import BUILT_IN, SORTS
 from fleetctl.stores.base import Store
 from fleetctl.wiring.plugins import part, plugin_of
@@ -60,9 +60,9 @@ class Accounts:
         """Of a provider that is built in nothing is said any more."""
         self._now[name] = built_in(name)
 
-    def strays(self, name: str) -> Strays:
+    def orphans(self, name: str) -> Orphans:
         """What a provider of this process knows of sandboxes that nobody may remember."""
-        return strays_of(self._now[name], self._home)
+        return orphans_of(self._now[name], self._home)
 
     async def close(self) -> None:
         for backend in self.backends.values():
@@ -86,9 +86,9 @@ def volume_files(account: Account, home: Path) -> VolumeFiles:
     return cast(VolumeFiles, built)
 
 
-def strays_of(account: Account, home: Path) -> Strays:
+def orphans_of(account: Account, home: Path) -> Orphans:
     """What a provider knows of sandboxes that nobody may remember."""
-    return cast(Strays, part(plugin_of(account.sort).orphans)(home, account))
+    return cast(Orphans, part(plugin_of(account.sort).orphans)(home, account))
 
 
 def entering(account: Account, home: Path) -> Entering:

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import cast
 
-from fleetctl.providers.plugin import Plugin
+from fleetctl.providers.contract.plugin import Plugin
 from fleetctl.specs.builtin import SORTS
 
 

@@ -1,6 +1,6 @@
 """Whether a unit that has succeeded before runs again: `cache` of BatchJob, Sweep and TrainingRun.
 
-What makes two units equal is in controllers/cache.py.
+What makes two units equal is in controllers/reuse/cache.py.
 """
 
 from __future__ import annotations

@@ -76,13 +76,13 @@ class Ray(Spec):
 
     @model_serializer
     def _to_bool(self) -> bool | dict[str, Any]:
-        said = {
+        fields = {
             "objectStoreMemory": self.object_store_memory,
             "dashboard": self.dashboard or None,
             "port": self.port,
         }
-        told = {name: it for name, it in said.items() if it is not None}
-        return told if self.enabled and told else self.enabled
+        values = {name: it for name, it in fields.items() if it is not None}
+        return values if self.enabled and values else self.enabled
 
 
 ONE, NO_RAY = Nodes(min=1, max=1), Ray(enabled=False)

@@ -1,6 +1,6 @@
 """The block that says what one unit runs and in what sandbox; the same in every running kind.
 
-Read by providers (through RunOrder) and by controllers. Secrets are here by name, never by value.
+Read by providers (through RunRequest) and by controllers. Secrets are here by name, never by value.
 """
 
 from __future__ import annotations

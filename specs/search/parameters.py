@@ -1,6 +1,6 @@
 """What may be wrong with the `parameters` block of a W&B sweep, each thing with its place.
 
-Called by specs/sweep.py when a manifest is checked. Standard library only.
+Called by specs/kinds/sweep.py when a manifest is checked. Standard library only.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.metrics.curves import Curves
 from fleetctl.controllers.model import Metric
 from fleetctl.controllers.trials.axes import Trial
 from fleetctl.controllers.trials.bayes import suggest

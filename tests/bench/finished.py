@@ -8,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from fleetctl.daemon.client import ask
+from fleetctl.daemon.reach.client import ask
 from tests.bench import manyobjects
 from tests.bench.harness import (
     BIN,

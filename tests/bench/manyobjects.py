@@ -67,23 +67,27 @@ def _record_runs(store: Store, uid: str, runs: int, now_s: float) -> None:
 
 
 def _leave_behind(local: Path, uid: str) -> None:
-    keeper = local / "keepers" / f"{uid}.{TEMPLATE_HASH}"
-    keeper.mkdir(parents=True)
-    held = {"keeper": f"{keeper.name}/61ec0577b41e191a", "boot": "of-another-time", "mark_base": 1}
+    supervisor = local / "keepers" / f"{uid}.{TEMPLATE_HASH}"
+    supervisor.mkdir(parents=True)
+    held = {
+        "keeper": f"{supervisor.name}/61ec0577b41e191a",
+        "boot": "of-another-time",
+        "mark_base": 1,
+    }
     for name, text in (("lock", json.dumps(held)), ("config.json", "{}")):
-        (keeper / name).write_text(text)
+        (supervisor / name).write_text(text)
 
 
 def _status(now_s: float, total: int) -> dict[str, object]:
     complete = {"type": "Complete", "status": "True", "reason": "Completed"}
-    said = f"{total} of {total} tasks succeeded"
+    message = f"{total} of {total} tasks succeeded"
     return {
-        "phase": "Succeeded", "reason": "Completed", "message": said, "observedGeneration": 1,
+        "phase": "Succeeded", "reason": "Completed", "message": message, "observedGeneration": 1,
         "total": total, "active": 0, "starting": 0, "stopping": 0, "succeeded": total, "failed": 0,
         "cached": 0, "retries": 0, "infraFailures": 0, "completedIndexes": f"0-{total - 1}",
         "failedIndexes": "", "cost": {"actual": 0.12, "reserved": 0.0, "unpricedRuns": 0},
         "startTime": now_s, "activeSince": now_s, "completionTime": now_s,
         "firstResultTime": now_s, "waitingOn": [], "where": {}, "isolation": "namespaces+landlock",
         "placement": [{"provider": "local", "live": 0, "total": total}], "scratchFreed": False,
-        "conditions": [{**complete, "message": said, "lastTransitionTime": now_s}],
+        "conditions": [{**complete, "message": message, "lastTransitionTime": now_s}],
     }  # fmt: skip

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 from fleetctl.controllers.model import Ended
-from fleetctl.providers.base import RunOrder, RunRef
+from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.specs.blocks.template import Template
 
@@ -36,7 +36,7 @@ async def run_tasks(
 
     async def start(index: int) -> None:
         name = f"run-{index}"
-        order = RunOrder(
+        order = RunRequest(
             run=name,
             sandbox=name,
             owner="bench",

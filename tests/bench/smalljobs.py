@@ -32,12 +32,12 @@ def small_jobs() -> list[Figure]:
             one.append(_seconds(at, together))
             each.append(_seconds(at, apart))
             ratios.append(each[-1] / one[-1])
-    told = (
+    message = (
         f"{median(each):.2f} s against {median(one):.2f} s: {median(ratios):.1f} times"
         f" ({FEW / median(each):.0f} jobs/s)"
     )
     what = f"{FEW} jobs of one task against one job of {FEW} tasks"
-    return [Figure(what, told, "2 times", median(ratios) <= 2), *_many()]
+    return [Figure(what, message, "2 times", median(ratios) <= 2), *_many()]
 
 
 def _many() -> list[Figure]:
@@ -49,7 +49,7 @@ def _many() -> list[Figure]:
         watch.end()
     return [
         Figure(f"{MANY} jobs of one task", f"{spent_s:.0f} s: {MANY / spent_s:.0f}/s", "", None),
-        Figure("supervisors alive at most meanwhile", str(watch.keepers_max), "", None),
+        Figure("supervisors alive at most meanwhile", str(watch.supervisors_max), "", None),
         Figure(
             f"`status` and `get jobs` meanwhile, slowest of {len(watch.answers)}",
             f"{max(watch.answers):.2f} s, median {median(watch.answers):.2f} s",
@@ -66,7 +66,7 @@ class _Watch:
         self._at = at
         self._over = threading.Event()
         self.answers: list[float] = []
-        self.keepers_max = 0
+        self.supervisors_max = 0
         self._threads = [threading.Thread(target=one) for one in (self._ask, self._count)]
         for thread in self._threads:
             thread.start()
@@ -84,11 +84,11 @@ class _Watch:
             self.answers.append(time.perf_counter() - begun_s)
 
     def _count(self) -> None:
-        keepers = Path(self._at.env["FLEETCTL_HOME"]) / "local" / "keepers"
+        supervisors = Path(self._at.env["FLEETCTL_HOME"]) / "local" / "keepers"
         while not self._over.wait(LOOK_S):
-            serving = [one.parent for one in keepers.glob("*/sock")]
+            serving = [one.parent for one in supervisors.glob("*/sock")]
             living = sum(not locks.lock_is_free(one) for one in serving)
-            self.keepers_max = max(self.keepers_max, living)
+            self.supervisors_max = max(self.supervisors_max, living)
 
 
 def _seconds(at: Home, path: str) -> float:

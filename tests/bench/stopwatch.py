@@ -180,7 +180,7 @@ def meter_loop(loop: type[asyncio.AbstractEventLoop]) -> None:
 
 
 def _is_of_an_sdk(sock: socket.socket | None) -> bool:
-    """The controller itself connects to nothing but keepers, by Unix sockets."""
+    """The controller itself connects to nothing but supervisors, by Unix sockets."""
     return sock is None or sock.family != socket.AF_UNIX
 
 

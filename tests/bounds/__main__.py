@@ -62,8 +62,8 @@ def main(words: list[str]) -> int:
             python = _environment(sdk, end)
             code = _tested(sdk, python)
             failed |= code != 0
-            said = "ok" if code == 0 else f"FAILED ({code})"
-            lines.append(f"{sdk.extra} {_version(sdk, python)}  {end}: {said}")
+            message = "ok" if code == 0 else f"FAILED ({code})"
+            lines.append(f"{sdk.extra} {_version(sdk, python)}  {end}: {message}")
     print("\n".join(lines))
     return int(failed)
 

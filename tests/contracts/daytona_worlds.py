@@ -12,7 +12,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from fleetctl.providers.base import Backend, RunRef
+from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts.provider_answers import WORDS, SpoiltWorld

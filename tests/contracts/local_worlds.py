@@ -1,4 +1,4 @@
-"""Worlds of provider `local`: a state directory in a test's own, and a look at its keepers and
+"""Worlds of provider `local`: a state directory in a test's own, and a look at its supervisors and
 processes.
 """
 
@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fleetctl.providers.base import Backend, RunRef
+from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.local import locks
-from fleetctl.providers.local.keeper.run import procs
 from fleetctl.providers.local.provider import LocalProvider
+from fleetctl.providers.local.supervisor.run import procs
 from tests.contracts.provider_worlds import World
 
 
@@ -25,11 +25,11 @@ class LocalWorld(World):
         return LocalProvider(self.directory / "home", store_id=store_id, notify=notify)
 
     async def lose(self, ref: RunRef) -> None:
-        """Kill the keeper, as the kernel does when memory runs out."""
-        os.kill(keeper_pid(self.directory / "home", ref), signal.SIGKILL)
+        """Kill the supervisor, as the kernel does when memory runs out."""
+        os.kill(supervisor_pid(self.directory / "home", ref), signal.SIGKILL)
 
 
-def stop_keepers(home: Path) -> None:
+def stop_supervisors(home: Path) -> None:
     for directory in (home / "local" / "keepers").glob("*"):
         while not locks.lock_is_free(directory):
             try:
@@ -39,12 +39,12 @@ def stop_keepers(home: Path) -> None:
                 time.sleep(0.01)  # it is coming up, or leaving
 
 
-def keeper_pid(home: Path, ref: RunRef) -> int:
+def supervisor_pid(home: Path, ref: RunRef) -> int:
     return _pid_of(home / "local" / "keepers" / ref.handle.partition("/")[0])
 
 
 def _pid_of(directory: Path) -> int:
-    """Who listens on the keeper's socket, in our own process numbers."""
+    """Who listens on the supervisor's socket, in our own process numbers."""
     with socket.socket(socket.AF_UNIX) as probe, locks.short_path(directory / "sock") as path:
         probe.connect(path)
         about = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -52,9 +52,9 @@ def _pid_of(directory: Path) -> int:
 
 
 def processes_of(home: Path) -> list[int]:
-    """Every process on this machine that carries the mark of a keeper of this home."""
+    """Every process on this machine that carries the mark of a supervisor of this home."""
     found = []
     for lock in (home / "local" / "keepers").glob("*/lock"):
         base = json.loads(lock.read_text())["mark_base"]
-        found += procs.marked(base, base + procs.RUNS_PER_KEEPER)
+        found += procs.marked(base, base + procs.RUNS_PER_SUPERVISOR)
     return found

@@ -16,7 +16,7 @@ from secrets import token_hex
 from typing import Any
 
 from fleetctl.controllers.model import Alive
-from fleetctl.providers.base import Backend, FunctionOrder, RunOrder, RunRef
+from fleetctl.providers.contract.base import Backend, FunctionRequest, RunRef, RunRequest
 from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.specs.blocks.template import Template
@@ -116,12 +116,12 @@ class FunctionWorld(ModalWorld):
 
     def order(
         self, template: Template | None = None, *, run: str = "run-0", **changes: Any
-    ) -> RunOrder:
+    ) -> RunRequest:
         made = super().order(template, run=run, **changes)
         called = made.template.model_copy(update={"runtime": "function"})
-        return replace(made, template=called, function=FunctionOrder("", 0, None, 60.0))
+        return replace(made, template=called, function=FunctionRequest("", 0, None, 60.0))
 
-    async def begin(self, order: RunOrder, provider: Backend | None = None) -> RunRef:
+    async def begin(self, order: RunRequest, provider: Backend | None = None) -> RunRef:
         """The second phase tells the call, which is the handle from then on."""
         provider = provider or self.provider
         first = await provider.start(order)

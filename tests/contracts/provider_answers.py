@@ -14,7 +14,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Gone
-from fleetctl.providers.base import Reachable, Resolving, RunRef
+from fleetctl.providers.contract.base import Reachable, Resolving, RunRef
 from tests.contracts.provider_worlds import World, eventually, python, story
 
 WORDS = "the quick brown fox cannot be scheduled on a Tuesday"

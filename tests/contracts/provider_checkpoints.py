@@ -60,12 +60,12 @@ class ProviderCheckpoints:
         goes_on = command("python3", "-c", GOES_ON, volumes=volumes)
         seen = await world.run(goes_on, run="run-1", template_hash="h2", checkpoint=asked)
         assert seen.ok, seen
-        told: dict[str, Any] = json.loads(seen.result or "")
+        document: dict[str, Any] = json.loads(seen.result or "")
         # Where nothing is mounted, it is below the volume's own directory.
-        newest = told["from"]
+        newest = document["from"]
         assert newest.endswith(f"/{world.volume}/step-00000005")
-        assert told["arguments"] == ["--resume", newest]
-        assert (told["step"], told["state"]) == ("5", {"step": 5})
+        assert document["arguments"] == ["--resume", newest]
+        assert (document["step"], document["state"]) == ("5", {"step": 5})
         assert seen.checkpoints.resumed == 5
         (aside,) = seen.checkpoints.aside
         # A volume that cannot rename loses what is unfinished.
@@ -73,7 +73,7 @@ class ProviderCheckpoints:
         moved = aside.startswith("checkpoint `step-00000010` was moved aside as")
         assert removed or moved
         left = ["step-00000005"] if removed else [".incomplete-step-00000010", "step-00000005"]
-        assert told["left"] == left
+        assert document["left"] == left
         missing = replace(asked, resume="step:7")
         seen = await world.run(goes_on, run="run-2", template_hash="h2", checkpoint=missing)
         assert (seen.ok, seen.reason) == (False, "NoCheckpoint")

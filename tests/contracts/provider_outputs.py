@@ -12,7 +12,7 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone
-from fleetctl.providers.base import SANDBOX_CLOSED, RunRef
+from fleetctl.providers.contract.base import SANDBOX_CLOSED, RunRef
 from tests.contracts.provider_worlds import World, python, script, story
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Gone
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_checkpoints import ProviderCheckpoints
 from tests.contracts.provider_metrics import ProviderMetrics

@@ -130,7 +130,7 @@ class ProviderWandb:
     @story
     async def test_a_trial_that_may_know_its_parameters_has_not_failed(self, world: World) -> None:
         handed_over = WandbTrial("lr", "", "", only=False)
-        told = {
+        fields = {
             "arguments": (command("true"), handed_over),
             "file": (program("open(os.environ['FLEETCTL_PARAMS']).read()"), ALONE),
             "wandb": (program(logged("header('0.31.0')")), ALONE),
@@ -139,7 +139,7 @@ class ProviderWandb:
                 ALONE,
             ),
         }
-        for number, (template, trial) in enumerate(told.values()):
+        for number, (template, trial) in enumerate(fields.values()):
             seen = await world.run(
                 template,
                 run=f"run-{number}",
@@ -147,4 +147,4 @@ class ProviderWandb:
                 params={"lr": 0.5},
                 template_hash=f"hash-{number}",
             )
-            assert (seen.ok, seen.reason) == (True, "Completed"), list(told)[number]
+            assert (seen.ok, seen.reason) == (True, "Completed"), list(fields)[number]

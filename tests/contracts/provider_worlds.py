@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.controllers.model import Alive, Ended, Gone, Observation
-from fleetctl.providers.base import Backend, RunOrder, RunRef
+from fleetctl.providers.contract.base import Backend, RunRef, RunRequest
 from fleetctl.specs.blocks.template import Template
 
 WAIT_S = 120.0
@@ -52,7 +52,7 @@ class World:
 
     def order(
         self, template: Template | None = None, *, run: str = "run-0", **changes: Any
-    ) -> RunOrder:
+    ) -> RunRequest:
         fields: dict[str, Any] = {
             "sandbox": run,
             "owner": self.store_id,
@@ -65,14 +65,14 @@ class World:
             "params": {},
             "reusable": False,
         }
-        return RunOrder(run=run, **(fields | changes))
+        return RunRequest(run=run, **(fields | changes))
 
     async def start(
         self, template: Template | None = None, *, run: str = "run-0", **changes: Any
     ) -> RunRef:
         return await self.begin(self.order(template, run=run, **changes))
 
-    async def begin(self, order: RunOrder, provider: Backend | None = None) -> RunRef:
+    async def begin(self, order: RunRequest, provider: Backend | None = None) -> RunRef:
         """Start the work of an order, in both phases where there are two."""
         provider = provider or self.provider
         shared = self.handles.get(order.sandbox, "") if order.sandbox != order.run else ""

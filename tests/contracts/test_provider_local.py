@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.base import BEGUN_AS_ANOTHER
+from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER
 from fleetctl.specs.blocks.template import Template
-from tests.contracts.local_worlds import LocalWorld, stop_keepers
+from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command, python, story
 
@@ -25,11 +25,11 @@ class TestNamespaces(ProviderSuite):
 
     @pytest.fixture(autouse=True)
     def _nothing_left(self, tmp_path: Path) -> Iterator[None]:
-        """The keepers of a test end with it."""
+        """The supervisors of a test end with it."""
         yield
         home = tmp_path / "home"
         if home.exists():
-            stop_keepers(home)
+            stop_supervisors(home)
 
     def world(self, tmp_path: Path) -> World:
         return LocalWorld(tmp_path)
@@ -58,7 +58,7 @@ class TestRestored:
     @pytest.fixture(autouse=True)
     def _nothing_left(self, tmp_path: Path) -> Iterator[None]:
         yield
-        stop_keepers(tmp_path / "home")
+        stop_supervisors(tmp_path / "home")
 
     def world(self, tmp_path: Path) -> World:
         return LocalWorld(tmp_path)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.controllers.model import Alive
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.modal_worlds import FunctionWorld, emulated
 from tests.contracts.provider_suite import ProviderSuite

@@ -75,9 +75,9 @@ def test_a_replacement_keeps_the_status_and_raises_the_version(store: SqliteStor
     put(store, job())
     with store.transaction():
         assert store.resources.put_status("u1", '{"phase":"Running"}', expected_version=1) == 2
-        wish = job(spec='{"a":2}', generation=2, status="ignored", labels={}, annotations={})
-        replaced = store.resources.put(wish, expected_version=2)
-    assert replaced == replace(wish, version=3, status='{"phase":"Running"}')
+        desired = job(spec='{"a":2}', generation=2, status="ignored", labels={}, annotations={})
+        replaced = store.resources.put(desired, expected_version=2)
+    assert replaced == replace(desired, version=3, status='{"phase":"Running"}')
     assert store.resources.get("BatchJob", "chunks") == replaced
 
 
@@ -307,16 +307,16 @@ def test_advance_writes_only_from_the_states_that_it_names(
 ) -> None:
     put(store, job())
     begin(store, run(0, state=stored))
-    wish = run(0, state=RunState.STOPPED, reason="x")
+    desired = run(0, state=RunState.STOPPED, reason="x")
     metrics = [Metric(0, 0, "loss", 1.0, 7.0)]
     with store.transaction():
         done = store.runs.advance(
-            wish, from_states=frozenset({allowed}), result="{}", metrics=metrics
+            desired, from_states=frozenset({allowed}), result="{}", metrics=metrics
         )
     assert done == (stored == allowed)
-    expected = (wish, "{}") if done else (run(0, state=stored), None)
+    expected = (desired, "{}") if done else (run(0, state=stored), None)
     assert list(store.runs.of("u1")) == [expected]
-    assert list(store.runs.metrics_of(wish.name)) == (metrics if done else [])
+    assert list(store.runs.metrics_of(desired.name)) == (metrics if done else [])
 
 
 def test_advance_of_an_unknown_run_writes_nothing(store: SqliteStore) -> None:

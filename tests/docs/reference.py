@@ -12,12 +12,12 @@ from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
-from fleetctl.cli.flags import Parser
-from fleetctl.cli.verbs import EXIT_CODES, VERBS
-from fleetctl.controllers import reasons
-from fleetctl.controllers.status_keys import sentences
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.verbs import EXIT_CODES, VERBS
+from fleetctl.controllers.vocabulary import reasons
+from fleetctl.controllers.vocabulary.status_keys import sentences
 from fleetctl.manifest.hints.fields import Field, manifest_field
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from tests.docs.fleet import ROOT
 
 HOME = ROOT / "docs" / "reference"
@@ -47,10 +47,10 @@ def _rows(field: Field, path: tuple[str, ...]) -> Iterator[str]:
         if child.name in ("status", "apiVersion", "kind") and not path:
             continue
         here = (*path, child.name)
-        told = " ".join((child.description, *(f"({_code(it)})" for it in child.allowed))).strip()
+        message = " ".join((child.description, *(f"({_code(it)})" for it in child.allowed))).strip()
         default = f"`{child.default}`" if child.default else "required" if child.required else ""
         kind = f"`{child.type.replace(' | ', ' or ')}`"
-        cells = (f"`{'.'.join(here)}`", kind, default, told)
+        cells = (f"`{'.'.join(here)}`", kind, default, message)
         yield f"| {' | '.join(' '.join(it.replace('|', '&#124;').split()) for it in cells)} |"
         if len(here) < DEPTH_MAX:
             yield from _rows(child, here)

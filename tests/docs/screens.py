@@ -92,8 +92,8 @@ def _commands(block: str) -> Iterator[tuple[str, str]]:
 
 
 def _record(block: str, fleet: Fleet) -> str:
-    said = [f"$ {command}\n{screen_of(fleet.shell(command))}" for command, _ in _commands(block)]
-    return f"```console run\n{''.join(said)}```"
+    parts = [f"$ {command}\n{screen_of(fleet.shell(command))}" for command, _ in _commands(block)]
+    return f"```console run\n{''.join(parts)}```"
 
 
 def main() -> None:

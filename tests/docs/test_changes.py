@@ -1,4 +1,4 @@
-"""Changing a live wish, with a real controller: consent, prune, saved plans, watched files."""
+"""Changing a live spec, with a real controller: consent, prune, saved plans, watched files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def job(name: str, work: str = "pass", **spec: Any) -> str:
-    wish = {"template": {"python": work}, **spec}
+    desired = {"template": {"python": work}, **spec}
     about = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": "BatchJob", "metadata": {"name": name}}
-    return json.dumps({**about, "spec": wish}) + "\n"
+    return json.dumps({**about, "spec": desired}) + "\n"
 
 
 def many(*documents: str) -> str:
@@ -113,9 +113,9 @@ def test_a_set_loses_what_its_files_lost_and_no_more_than_the_guard_lets(
 
 
 def test_data_goes_only_with_consent(fleet: Fleet) -> None:
-    wish = {"deletionPolicy": "Delete"}
+    desired = {"deletionPolicy": "Delete"}
     about = {"apiVersion": "fleetctl.dev/v1alpha1", "kind": "Volume", "metadata": {"name": "dear"}}
-    fleet.ok("apply", "-f", "-", stdin=json.dumps({**about, "spec": wish}))
+    fleet.ok("apply", "-f", "-", stdin=json.dumps({**about, "spec": desired}))
     refused = fleet.run("delete", "volume/dear")
     assert (refused.code, "--yes" in refused.talk) == (3, True)
     assert "volume/dear" in fleet.ok("get", "volumes", "-o", "name")

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from fleetctl.cli.verbs import VERBS
+from fleetctl.cli.command.verbs import VERBS
 from tests.docs.fleet import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")

@@ -29,10 +29,10 @@ def test_edited_code_is_told_by_name_and_runs_again(fleet: Fleet, tmp_path: Path
     assert "unchanged" in fleet.ok("apply", "-f", str(path))
     code.write_text("two")
     (code.parent / "new.txt").write_text("beside it")
-    said = "source 2 files: a.txt, new.txt"
-    assert said in fleet.ok("apply", "-f", str(path), "--dry-run")
+    message = "source 2 files: a.txt, new.txt"
+    assert message in fleet.ok("apply", "-f", str(path), "--dry-run")
     assert "2 files: a.txt, new.txt" in fleet.ok("plan", "-f", str(path))
-    assert said in fleet.run("diff", "-f", str(path)).out
+    assert message in fleet.run("diff", "-f", str(path)).out
     assert "1 to run again" in fleet.ok("apply", "-f", str(path), "--wait")
     assert texts(fleet, "job/edits") == ["two"]
     code.write_text("three")

@@ -14,7 +14,7 @@ import pytest
 from tests.docs.fleet import ROOT, Fleet
 
 KIND = {
-    "specs/dice.py": """
+    "specs/kinds/dice.py": """
         from pydantic import Field
 
         from fleetctl.specs.blocks.common import Execution
@@ -29,7 +29,8 @@ KIND = {
             rolls: PositiveCount = Field(default=1, description="How often; default 1.")
     """,
     "controllers/dice.py": """
-        from fleetctl.controllers.kind import KindController, Unit, Verdict, limits_of, policy_of
+        from fleetctl.controllers.planning.kind import KindController, Unit, Verdict
+        from fleetctl.controllers.planning.kind import limits_of, policy_of
         from fleetctl.specs.content import NO_PINS, content_of, template_hash
         from fleetctl.specs.values.hashing import params_hash
 
@@ -64,9 +65,9 @@ KIND = {
     """,
 }
 KIND_ROWS = {
-    "specs/kinds.py": (
+    "specs/kinds/registry.py": (
         "KINDS: dict[str, Kind] = {",
-        ' "Dice": Kind("Dice", "dices", ("die",), "fleetctl.specs.dice:DiceSpec", "roll"),',
+        ' "Dice": Kind("Dice", "dices", ("die",), "fleetctl.specs.kinds.dice:DiceSpec", "roll"),',
     ),
     "controllers/kinds/registry.py": (
         "CONTROLLERS: dict[str, type[KindController]] = {",
@@ -77,19 +78,19 @@ KIND_ROWS = {
 PROVIDER = {
     "fleetctl/providers/toy/__init__.py": "",
     "fleetctl/providers/toy/plugin.py": """
-        from fleetctl.providers.plugin import Plugin
+        from fleetctl.providers.contract.plugin import Plugin
 
         PLUGIN = Plugin(
             backend="fleetctl.providers.toy.provider:ToyProvider",
             volume_files="fleetctl.providers.local.assets.volume_files:LocalFiles",
-            orphans="fleetctl.providers.local.orphans:LocalStrays",
+            orphans="fleetctl.providers.local.orphans:LocalOrphans",
             exec="fleetctl.providers.local.runs.exec:LocalEntering",
             check="fleetctl.providers.toy.provider:check",
             session="fleetctl.providers.local.interpreter.session:open_session",
         )
     """,
     "fleetctl/providers/toy/provider.py": """
-        from fleetctl.providers.diagnostics import Finding
+        from fleetctl.providers.contract.diagnostics import Finding
         from fleetctl.providers.local.provider import LocalProvider
 
 

@@ -27,8 +27,8 @@ def test_a_script_finds_its_parameters_in_variables_and_in_a_file(empty: Fleet) 
     """
     params = {"text": "two words", "a.number": 0.5, "list": [1, {"deep": True}]}
     spec = {"tasks": {"items": [{"text": "first", "a.number": 1, "list": []}, params]}}
-    wish = manifest("BatchJob", "variables", {**spec, "template": {"script": script}})
-    empty.ok("apply", "-f", "-", "--wait", stdin=wish)
+    desired = manifest("BatchJob", "variables", {**spec, "template": {"script": script}})
+    empty.ok("apply", "-f", "-", "--wait", stdin=desired)
     second = empty.results("job/variables")[1]
     assert second["params"] == params
     assert second["result"] == {
@@ -51,8 +51,8 @@ def test_a_command_reports_metrics_and_its_result_by_files(empty: Fleet) -> None
         "metric": {"name": "val/loss"},
         "parameters": {"x": {"value": 1}},
     }
-    wish = manifest("Sweep", "files", {"search": search, "template": {"script": script}})
-    empty.ok("apply", "-f", "-", "--wait", stdin=wish)
+    desired = manifest("Sweep", "files", {"search": search, "template": {"script": script}})
+    empty.ok("apply", "-f", "-", "--wait", stdin=desired)
     (row,) = empty.results("sweep/files")
     assert row["result"] == {"note": "done"}
     assert row["metric"] == {"name": "val/loss", "value": 0.25}
@@ -185,7 +185,7 @@ def test_a_volume_is_found_through_its_variable_too(empty: Fleet) -> None:
         ' > "$FLEETCTL_RESULT"; echo kept > "$FLEETCTL_VOLUME_KEPT/file"',
         "volumes": [{"name": "kept", "mountPath": "/data"}],
     }
-    wish = manifest("BatchJob", "mounts", {"template": template})
-    empty.ok("apply", "-f", "-", "--wait", stdin=wish)
+    desired = manifest("BatchJob", "mounts", {"template": template})
+    empty.ok("apply", "-f", "-", "--wait", stdin=desired)
     assert empty.results("job/mounts")[0]["result"] == {"same": True}
     assert (empty.volume("kept") / "file").read_text("utf-8") == "kept\n"

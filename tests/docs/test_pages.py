@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fleetctl.cli.verbs import EXIT_CODES, VERBS
-from fleetctl.controllers.history.retry import Limits
-from fleetctl.daemon.spawn import IDLE_EXIT_S
+from fleetctl.cli.command.verbs import EXIT_CODES, VERBS
+from fleetctl.controllers.history.retries.retry import Limits
+from fleetctl.daemon.reach.spawn import IDLE_EXIT_S
 from fleetctl.guest.task.task import RESULT_BYTES_MAX, Sandbox
 from fleetctl.manifest.hints.fields import look_up, manifest_field
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.views import kinds as cli_kinds
 from tests.docs import reference
 from tests.docs.fleet import EXAMPLES, ROOT, Fleet
@@ -54,8 +54,8 @@ def words(text: str) -> set[str]:
 def test_every_command_prints_what_the_page_shows(tour: Fleet, shows: Path) -> None:
     for one in shown(TEXTS[shows]):
         printed = screen_of(tour.shell(one.command))
-        told = f"$ {one.command}\n{printed}\n(`python -m tests.docs.screens` records anew)"
-        assert comparable(printed) == comparable(one.screen), told
+        message = f"$ {one.command}\n{printed}\n(`python -m tests.docs.screens` records anew)"
+        assert comparable(printed) == comparable(one.screen), message
 
 
 def test_the_readme_and_the_tutorial_show_screens() -> None:
@@ -181,11 +181,11 @@ def test_the_numbers_in_the_decisions_are_those_of_the_code() -> None:
     assert (limits.backoff_initial_s, limits.backoff_max_s, limits.backoff_factor) == (1, 300, 2)
     assert IDLE_EXIT_S == 600
     assert RESULT_BYTES_MAX == 256 * 1024
-    said = " ".join(page("docs/decisions/work-and-retries.md").split())
-    said += " ".join(page("docs/decisions/store-and-controller.md").split())
-    assert "`backoffLimitPerIndex` is 0 unless given" in said
-    assert "The first wait is 1 s and doubles up to 5 minutes" in said
-    assert "leaves after ten idle minutes" in said
+    message = " ".join(page("docs/decisions/work-and-retries.md").split())
+    message += " ".join(page("docs/decisions/store-and-controller.md").split())
+    assert "`backoffLimitPerIndex` is 0 unless given" in message
+    assert "The first wait is 1 s and doubles up to 5 minutes" in message
+    assert "leaves after ten idle minutes" in message
 
 
 def test_what_the_page_on_wandb_names_as_ours_is_there() -> None:

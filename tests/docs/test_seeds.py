@@ -49,9 +49,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 def run(program: str, place: Place, url: str) -> list[str]:
     """What the program prints, line by line; parallel parts may end in any order."""
     text = (SEEDS / program).read_text(encoding="utf-8").replace(SOME_REPOSITORY, url)
-    told = {**os.environ, **place.variables, **PATIENCE, "FLEETCTL_PROVIDER": place.name}
+    fields = {**os.environ, **place.variables, **PATIENCE, "FLEETCTL_PROVIDER": place.name}
     done = subprocess.run(
-        [sys.executable, "-c", text], env=told, capture_output=True, text=True, timeout=HANG_S
+        [sys.executable, "-c", text], env=fields, capture_output=True, text=True, timeout=HANG_S
     )
     assert (done.returncode, done.stderr) == (0, "")
     return sorted(done.stdout.splitlines())

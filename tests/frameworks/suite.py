@@ -90,7 +90,7 @@ def test_an_unmodified_script_goes_on_from_its_newest_whole_checkpoint(
     (result,) = fleet.json("results", "tr/train")
     assert result["result"] == {"resumed_from": 10, "steps": 20}
     assert result["attempts"] == 2
-    told = [(one["attempt"], one["step"]) for one in fleet.json("get", "checkpoints", "tr/train")]
-    assert {(1, 10), (2, 20)} <= set(told)
+    parts = [(one["attempt"], one["step"]) for one in fleet.json("get", "checkpoints", "tr/train")]
+    assert {(1, 10), (2, 20)} <= set(parts)
     aside = [one for one in fleet.json("events", "tr/train") if "Aside" in one["reason"]]
     assert bool(aside) is (crash == "saving")

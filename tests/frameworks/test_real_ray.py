@@ -12,7 +12,7 @@ import pytest
 
 from fleetctl.specs.blocks.nodes import Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
-from tests.contracts.local_worlds import LocalWorld, processes_of, stop_keepers
+from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, eventually, script, story
 
 BIN = os.environ.get("FLEETCTL_TEST_RAY", "")
@@ -39,9 +39,9 @@ def ray_job(text: str, nodes: int) -> Template:
 
 class TestRealRay:
     @pytest.fixture(autouse=True)
-    def _keepers(self, tmp_path: Path) -> Any:
+    def _supervisors(self, tmp_path: Path) -> Any:
         yield
-        stop_keepers(tmp_path / "home")
+        stop_supervisors(tmp_path / "home")
 
     def world(self, tmp_path: Path) -> LocalWorld:
         return LocalWorld(tmp_path)

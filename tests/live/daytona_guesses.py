@@ -111,12 +111,12 @@ class Service:
         try:
             found = await self._found(str(params.name))
             state = _state(found)
-            told = await _raised(found.delete)
+            reply = await _raised(found.delete)
         finally:
             await asyncio.wait({making})
         if not making.exception():
             await _raised(lambda: making.result().delete(wait=True))
-        return f"in `{state}` a delete is answered: {told}"
+        return f"in `{state}` a delete is answered: {reply}"
 
     async def _found(self, name: str) -> daytona.AsyncSandbox:
         async with asyncio.timeout(PATIENCE_S):
@@ -131,21 +131,21 @@ class Service:
             process = sandbox.process
             await process.create_session("guess")
             taken = await _raised(lambda: process.create_session("guess"))
-            told = []
+            parts = []
             for command in ("exit 3", "cat", "sh -c 'exit 3'"):
-                session = f"guess-{len(told)}"
+                session = f"guess-{len(parts)}"
                 await process.create_session(session)
                 request = daytona.SessionExecuteRequest(command=command, run_async=True)
                 begun = await process.execute_session_command(session, request)
                 await asyncio.sleep(3.0)
                 code = (await process.get_session_command(session, begun.cmd_id)).exit_code
-                told.append(f"`{command}` ended with {code}")
-        return f"id taken: {taken}; after 3 s {', '.join(told)} (None is not)"
+                parts.append(f"`{command}` ended with {code}")
+        return f"id taken: {taken}; after 3 s {', '.join(parts)} (None is not)"
 
     async def a_call_that_takes_long(self) -> str:
         async with self.sandbox() as sandbox:
-            told = await _raised(lambda: sandbox.process.exec(f"sleep {LONG_S:g}", timeout=600))
-        return f"a call of {LONG_S:g} s is answered: {told}"
+            reply = await _raised(lambda: sandbox.process.exec(f"sleep {LONG_S:g}", timeout=600))
+        return f"a call of {LONG_S:g} s is answered: {reply}"
 
     async def volumes(self) -> str:
         name = f"{self.name}-guess"
@@ -186,9 +186,11 @@ class Service:
 
     async def the_smallest_machine(self) -> str:
         async with self.sandbox() as sandbox:
-            said = await sandbox.process.exec("id -un; pwd; python3 --version; command -v bash git")
-            told = " ".join(said.result.split())
-            return f"{sandbox.cpu} cpu, {sandbox.memory} GiB, {sandbox.disk} GiB of disk: {told}"
+            reply = await sandbox.process.exec(
+                "id -un; pwd; python3 --version; command -v bash git"
+            )
+            message = " ".join(reply.result.split())
+            return f"{sandbox.cpu} cpu, {sandbox.memory} GiB, {sandbox.disk} GiB of disk: {message}"
 
     async def the_end_of_a_ttl(self) -> str:
         sandbox = await self.client.create(self.params(ttl_minutes=1, auto_stop_interval=0))

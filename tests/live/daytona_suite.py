@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
-from fleetctl.providers.base import Backend, RunRef
+from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.daytona.provider import DaytonaProvider
 from tests.contracts.provider_worlds import World
 from tests.live.daytona import NAME_VARIABLE

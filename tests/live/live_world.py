@@ -4,7 +4,7 @@ that no more sandboxes live at once than one test makes. Shared by the suites of
 
 from __future__ import annotations
 
-from fleetctl.providers.base import Backend, RunRef
+from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_suite import ProviderSuite
 from tests.contracts.provider_worlds import World, command, eventually

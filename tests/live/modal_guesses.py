@@ -62,14 +62,14 @@ class Service:
         app_id = self.app.app_id
         older = api_pb2.SandboxCreateRequest(app_id=app_id, definition=definition)
         newer = api_pb2.SandboxCreateV2Request(app_id=app_id, definition=definition)
-        told = []
+        parts = []
         for rpc, request in (("SandboxCreate", older), ("SandboxCreateV2", newer)):
             key = token_hex(16)
             ids = [self._call(rpc, request, key=key).sandbox_id for _ in range(2)]
             for sandbox_id in set(ids):
                 modal.Sandbox.from_id(sandbox_id, client=self.client).terminate()
-            told.append(f"{'one' if ids[0] == ids[1] else 'two'} by {rpc}")
-        return f"two creates with one x-idempotency-key made sandboxes: {', '.join(told)}"
+            parts.append(f"{'one' if ids[0] == ids[1] else 'two'} by {rpc}")
+        return f"two creates with one x-idempotency-key made sandboxes: {', '.join(parts)}"
 
     def _call(self, rpc: str, request: Any, *, key: str = "") -> Any:
         """One request as it is, on the SDK's own loop, where its connection lives."""
@@ -97,8 +97,8 @@ class Service:
             "terminated": self.sandbox("sleep", "60"),
         }
         made["terminated"].terminate()
-        told = [f"{how} {self._ending(sandbox)}" for how, sandbox in made.items()]
-        return "; ".join([*told, "INTERNAL_FAILURE and EVICTION cannot be ordered"])
+        parts = [f"{how} {self._ending(sandbox)}" for how, sandbox in made.items()]
+        return "; ".join([*parts, "INTERNAL_FAILURE and EVICTION cannot be ordered"])
 
     def _ending(self, sandbox: modal.Sandbox) -> str:
         raised = "nothing raised"
@@ -148,25 +148,25 @@ class Service:
 
     def letters_of_tags(self) -> str:
         sandbox = self.sandbox("sleep", "60")
-        told = []
+        parts = []
         for text in TAG_TEXTS:
             try:
                 sandbox.set_tags({"guess": text})
-                told.append(f"`{text[:20]}` taken")
+                parts.append(f"`{text[:20]}` taken")
             except modal.exception.Error:
-                told.append(f"`{text[:20]}` refused")
+                parts.append(f"`{text[:20]}` refused")
         sandbox.terminate()
-        return ", ".join(told)
+        return ", ".join(parts)
 
     def words_of_errors(self) -> str:
         live = self.sandbox("sleep", "60", name="guess-taken")
-        told = [
+        parts = [
             "name taken: " + _raised(lambda: self.sandbox("true", name="guess-taken")),
             "no such GPU: " + _raised(lambda: self.sandbox("true", gpu="NOSUCHGPU")),
             "no such id: " + _raised(lambda: modal.Sandbox.from_id("sb-" + "0" * 22).poll()),
         ]
         live.terminate(wait=True)
-        return "; ".join([*told, "exec after the end: " + _raised(lambda: live.exec("true"))])
+        return "; ".join([*parts, "exec after the end: " + _raised(lambda: live.exec("true"))])
 
     def names_of_devices(self) -> str:
         """What a run is charged by, where its template lists several GPUs."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from secrets import token_hex
 
-from fleetctl.providers.base import Backend, RunRef
+from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.modal.provider import ModalProvider
 from tests.contracts.provider_worlds import World
 from tests.live.live_world import LiveSuite, LiveWorld

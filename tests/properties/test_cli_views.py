@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.cli.output.live import said
-from fleetctl.cli.show.get_columns import columns
+from fleetctl.cli.show.lists.columns import columns
 from fleetctl.cli.show.summary import best_line, took
 from fleetctl.common.text import safe
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.reader import ResourceRow
 from fleetctl.views.goals import WORDS, Goal, answer, tally
 from fleetctl.views.objects import document, fix, stands_still, view, why

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.controllers.impact import impact
 from fleetctl.controllers.model import RunState
-from fleetctl.controllers.plan import Start, Stop
+from fleetctl.controllers.planning.plan import Start, Stop
+from fleetctl.controllers.reuse.impact import impact
 from tests.properties.test_controllers_lives import TEMPLATES, events, fields, items, live_through
 from tests.unit.controllers.play import LOCAL, Play
 
@@ -25,22 +25,22 @@ counts = st.sampled_from([5, 8, 3, 1])
 END_ALL = ("activeDeadlineSeconds", "suspend", "failurePolicy", "successPolicy", "backoffLimit")
 
 
-def changed(play: Play, wish: dict[str, Any], tasks: list[int] | int) -> None:
+def changed(play: Play, desired: dict[str, Any], tasks: list[int] | int) -> None:
     """A new generation that nothing ends early."""
     never = dict.fromkeys((*END_ALL, "maxFailedIndexes"))
     how_many: dict[str, Any] = {"tasks": None, "completions": tasks}
     if isinstance(tasks, list):
         how_many = {"tasks": {"items": [{"x": x} for x in tasks]}, "completions": None}
-    play.change(**never, **how_many, **wish)
+    play.change(**never, **how_many, **desired)
 
 
 @given(fields, events, plain, counts | items)
 @settings(max_examples=150)
 def test_what_would_be_stopped_and_run_is_what_the_passes_stop_and_run(
-    spec: dict[str, Any], lived: Any, wish: dict[str, Any], tasks: Any
+    spec: dict[str, Any], lived: Any, desired: dict[str, Any], tasks: Any
 ) -> None:
     play = live_through(spec, lived)
-    changed(play, wish, tasks)
+    changed(play, desired, tasks)
     told = impact(play.controller, play.history, parallelism=sum(LOCAL.values()))
     stops = {it.run: it.reason for it in play.look().actions if isinstance(it, Stop)}
     if told.over:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import RunState
-from fleetctl.controllers.plan import Phase, Start
+from fleetctl.controllers.planning.plan import Phase, Start
 from tests.unit.controllers.play import Play, job
 
 TEMPLATES = [{"python": f"SUBMIT(version={version})"} for version in range(3)]
@@ -49,12 +49,12 @@ ends = st.tuples(
     ),
     st.integers(0, 7),
 )
-wishes = st.one_of(st.tuples(st.just("change"), fields), st.tuples(st.just("items"), items))
+desired_rows = st.one_of(st.tuples(st.just("change"), fields), st.tuples(st.just("items"), items))
 others = st.one_of(
     st.tuples(st.just("later"), st.sampled_from([0.5, 3.0, 3.0, 100.0])),
     st.tuples(st.sampled_from(["confirm", "confirm", "started", "restart"]), st.none()),
 )
-moments = st.tuples(st.one_of(ends, ends, ends, others, others, wishes), st.integers(0, 2))
+moments = st.tuples(st.one_of(ends, ends, ends, others, others, desired_rows), st.integers(0, 2))
 events = st.integers(0, 12).flatmap(lambda n: st.lists(moments, min_size=n, max_size=4 * n))
 
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.intervals import IntervalSet
-from fleetctl.controllers.history.retry import Limits, due_at_s
-from fleetctl.controllers.kind import Unit
+from fleetctl.controllers.history.retries.retry import Limits, due_at_s
 from fleetctl.controllers.kinds.batchjob import BatchJob
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.planning.kind import Unit
 from fleetctl.controllers.reconcile import reconcile
 from tests.unit.controllers.play import Play, job
 
@@ -98,7 +98,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tasks: int, finished: int) -> tuple[i
     play.turn()
     play.succeed(*play.active[:3])
     Counted.calls.clear()
-    reconcile(play.wish(), play.history, play.now_s)
+    reconcile(play.desired(), play.history, play.now_s)
     return Counted.calls["unit"], sizes(play.history)
 
 

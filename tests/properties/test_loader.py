@@ -12,7 +12,7 @@ from fleetctl.manifest import Document, Manifest, ManifestErrors, load
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.manifest.yaml.reader import read
-from fleetctl.specs.kinds import API_VERSION, KINDS, dump_spec
+from fleetctl.specs.kinds.registry import API_VERSION, KINDS, dump_spec
 
 HEAD = f"apiVersion: {API_VERSION}\nkind: BatchJob\nmetadata: {{name: x}}\nspec:\n"
 

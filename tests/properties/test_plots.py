@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fleetctl.cli.report.plotting.charts import KINDS, Chart, Nothing, Parallel, Plane, charts_of
 from fleetctl.cli.report.plotting.curves import Curve, metric_chart
-from fleetctl.cli.report.plotting.page import html_page
-from fleetctl.cli.report.plotting.svg import svg_file
-from fleetctl.cli.report.plotting.terminal import draw, look
 from fleetctl.cli.report.plotting.trials import Study, trial
+from fleetctl.cli.report.plotting.writers.page import html_page
+from fleetctl.cli.report.plotting.writers.svg import svg_file
+from fleetctl.cli.report.plotting.writers.terminal import draw, look
 from fleetctl.common.text import safe, width
 
 names = st.sampled_from(["lr", "batch", "net", "a b"]) | st.text(max_size=6)

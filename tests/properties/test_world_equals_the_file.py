@@ -1,5 +1,5 @@
 """Edit, apply, and the world equals the file: after any sequence of edits the recorded result of
-each wished task is what a fresh store would compute for the file as it is, and no task ran whose
+each desired task is what a fresh store would compute for the file as it is, and no task ran whose
 content had succeeded before. A model decides.
 """
 
@@ -16,12 +16,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.apply import commit
-from fleetctl.apply.options import Order
+from fleetctl.apply.request.options import Order
+from fleetctl.apply.write import commit
 from fleetctl.manifest import Manifest
-from fleetctl.providers.base import RunOrder
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.sources import Sources
 from tests.unit.engine.fake_world import Fleet
 
@@ -91,11 +91,11 @@ class Model:
     def apply(self, file: File) -> int:
         """How many tasks have to run."""
         before = self.held.get(file.name, {})
-        wished = {index: file.content(x) for index, x in enumerate(file.items)}
-        differ = {at: it for at, it in wished.items() if before.get(at) != it}
+        desired_now = {index: file.content(x) for index, x in enumerate(file.items)}
+        differ = {at: it for at, it in desired_now.items() if before.get(at) != it}
         runs = sum(it not in self.known for it in differ.values())
-        self.known |= set(wished.values())
-        self.held[file.name] = wished
+        self.known |= set(desired_now.values())
+        self.held[file.name] = desired_now
         return runs
 
 
@@ -132,7 +132,7 @@ class World:
         return len(fleet.local.orders) - began
 
     def recorded(self, file: File) -> dict[int, object]:
-        """The result that counts, of each wished task."""
+        """The result that counts, of each desired task."""
         rows = self._fleet.store.runs.of(self._fleet.row(file.name).uid)
         newest = {run.index: (run, result) for run, result in rows}
         assert all(run.state.value == "Succeeded" for run, _ in newest.values())
@@ -141,7 +141,7 @@ class World:
         }
 
 
-def computed(order: RunOrder) -> list[object]:
+def computed(order: RunRequest) -> list[object]:
     """What a program would make of what it was given."""
     template = order.template
     assert template.image is not None and template.source is not None

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fleetctl.providers.base import Backend
+from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.remote.runs.follower import Pace
 from tests.emulators.daytona.running import DaytonaEmulator

@@ -17,13 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fleetctl.apply import commit
+from fleetctl.apply.write import commit
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Run
 from fleetctl.engine.engine import Engine
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.settings import Settings
 from fleetctl.manifest import Document, load
-from fleetctl.providers.base import Backend
+from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.wiring.accounts import open_store
 from tests.contracts.provider_worlds import eventually
@@ -136,7 +136,7 @@ class Fleet:
         await self.provider.close()
         self.store.close()
 
-    # -- wishes ------------------------------------------------------------------------------------
+    # -- specs ------------------------------------------------------------------------------------
 
     def apply(self, template: Mapping[str, Any], *, name: str = "job", **spec: Any) -> None:
         """A BatchJob; one task unless `spec` says otherwise."""

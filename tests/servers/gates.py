@@ -22,7 +22,7 @@ while True:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class RateLimiter:
     door: socket.socket
 
     def python(self) -> str:
@@ -39,8 +39,8 @@ class Gate:
 
 
 @contextmanager
-def gate() -> Iterator[Gate]:
+def rate_limiter() -> Iterator[RateLimiter]:
     with socket.socket() as door:
         door.settimeout(120.0)  # against a hang alone
         door.bind(("127.0.0.1", 0))
-        yield Gate(door)
+        yield RateLimiter(door)

@@ -56,9 +56,9 @@ class Assets:
         sandbox = await modal.Sandbox.create.aio(
             *command, app=self.app, image=image, client=self.client, **options
         )
-        said = await sandbox.stdout.read.aio() + await sandbox.stderr.read.aio()
+        reply = await sandbox.stdout.read.aio() + await sandbox.stderr.read.aio()
         await sandbox.wait.aio()
-        return str(said)
+        return str(reply)
 
     def rpcs(self, name: str) -> int:
         return self.emulator.rpcs().get(name, 0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.daemon.client import ping
+from fleetctl.daemon.reach.client import ping
 from tests.servers.modal_driving import PATIENCE_S, eventually
 from tests.soak.killing import Life
 

@@ -22,10 +22,10 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.providers.base import RunOrder
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs.blocks.template import Template
 from fleetctl.wiring.accounts import Accounts, open_store
-from tests.contracts.local_worlds import stop_keepers
+from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
@@ -82,8 +82,8 @@ class Pair:
             "TEAM_A_ID": a["MODAL_TOKEN_ID"],
             "TEAM_A_SECRET": self.secret,
         }
-        said = {"tokenIdEnv": "TEAM_A_ID", "tokenSecretEnv": "TEAM_A_SECRET"}
-        self.specs = {"a": {"account": said}, "b": {"account": {"profile": "team-b"}}}
+        fields = {"tokenIdEnv": "TEAM_A_ID", "tokenSecretEnv": "TEAM_A_SECRET"}
+        self.specs = {"a": {"account": fields}, "b": {"account": {"profile": "team-b"}}}
 
     def _set_daytona(self) -> None:
         for service in self.services.values():
@@ -140,7 +140,7 @@ class Fleet(fleets.Fleet):
         await self._running
         await self.accounts.close()
         self.store.close()
-        stop_keepers(self.home)
+        stop_supervisors(self.home)
 
     def declare(self, name: str, **more: Any) -> None:
         self.apply_kind("Provider", f"team-{name}", self.pair.spec(name, **more))
@@ -193,8 +193,8 @@ def play(home: Path, pair: Pair, tale: Callable[[Fleet], Any]) -> None:
     asyncio.run(scene())
 
 
-def order(fleet: Fleet, run: str) -> RunOrder:
-    return RunOrder(
+def order(fleet: Fleet, run: str) -> RunRequest:
+    return RunRequest(
         run=run,
         sandbox=run,
         owner=fleet.store.store_id,
@@ -267,7 +267,7 @@ def test_a_sweep_of_one_account_never_touches_the_other(home: Path, pair: Pair) 
         told = {(one["provider"], one["run"]) for one in json.loads(out) if one["run"]}
         assert told == {("team-a", "forgotten"), ("team-b", "forgotten")}
         fleet.clock.ahead_s = OLD_S
-        assert await sweep(engine.state, "team-a", engine.gates["team-a"]) == 1
+        assert await sweep(engine.state, "team-a", engine.rate_limiters["team-a"]) == 1
         fleet.clock.ahead_s = 0.0
 
         async def gone_from_a() -> bool:
@@ -316,14 +316,14 @@ def test_an_account_that_is_deleted_stays_until_nothing_runs_there(home: Path, p
 def test_missing_credentials_are_told_by_name_and_never_by_value(
     home: Path, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: Mapping[str, Mapping[str, str]] = {
+    fields: Mapping[str, Mapping[str, str]] = {
         "modal": {"tokenIdEnv": "NO_SUCH_ID", "tokenSecretEnv": "TEAM_A_SECRET"},
         "daytona": {"apiKeyEnv": "NO_SUCH_KEY"},
     }
     monkeypatch.delenv("NO_SUCH_ID", raising=False)
 
     async def tale(fleet: Fleet) -> None:
-        spec = {"type": pair.sort, "account": said[pair.sort]}
+        spec = {"type": pair.sort, "account": fields[pair.sort]}
         fleet.apply_kind("Provider", "team-c", spec)
         fleet.apply({"script": "true"}, placement={"provider": "team-c"})
         status = await fleet.waits("KeyMissing")

@@ -33,14 +33,14 @@ print(asyncio.run(sweep()), sys.argv[2] in sys.modules)
 async def _swept(world: World, store_id: str, name: str) -> str:
     """How many sandboxes the next controller finds, and whether it imported the SDK."""
     arguments = [str(world.directory / "home"), name, store_id]
-    said = await asyncio.to_thread(
+    reply = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", NEXT_CONTROLLER, *arguments],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    return said.stdout.strip()
+    return reply.stdout.strip()
 
 
 async def _used_and_left(world: World, store_id: str, name: str) -> None:

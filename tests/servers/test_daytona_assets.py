@@ -14,12 +14,12 @@ import pytest
 from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.controllers.model import WandbTrial
 from fleetctl.controllers.wandb.program import observed
-from fleetctl.providers.account import built_in
+from fleetctl.providers.contract.account import built_in
+from fleetctl.providers.contract.volume_files import Copy
 from fleetctl.providers.daytona.assets import snapshots
 from fleetctl.providers.daytona.assets.volume_files import DaytonaFiles
 from fleetctl.providers.remote.assets import build_waits
 from fleetctl.providers.rundir.builds import logs_of
-from fleetctl.providers.volume_files import Copy
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import command, eventually, python, script
 

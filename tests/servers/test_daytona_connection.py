@@ -137,7 +137,7 @@ def test_the_sdk_is_not_imported_before_something_is_asked_of_daytona(tmp_path: 
     code = f"""
 import asyncio, sys
 from pathlib import Path
-from fleetctl.providers.account import built_in
+from fleetctl.providers.contract.account import built_in
 from fleetctl.wiring.accounts import Accounts, volume_files
 async def play():
     made = Accounts(Path({str(tmp_path)!r}), store_id="s", notify=print).backends

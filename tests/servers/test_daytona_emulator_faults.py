@@ -135,12 +135,12 @@ def test_a_gateways_page_is_a_502_with_its_html(emulator: DaytonaEmulator) -> No
 def test_faults_pass_over_some_requests_and_end(emulator: DaytonaEmulator) -> None:
     emulator.fault(operation="getSandbox", status=500, skip=1, count=2)
     daytona = Daytona()
-    told = []
+    parts = []
     for _ in range(4):
         with pytest.raises(DaytonaError) as error:
             daytona.get("any")
-        told.append(error.value.status_code)
-    assert told == [404, 500, 500, 404]
+        parts.append(error.value.status_code)
+    assert parts == [404, 500, 500, 404]
     assert emulator.faults()[0]["met"] == 2
 
 
@@ -342,13 +342,13 @@ def test_a_stream_can_be_cut_while_its_command_goes_on(emulator: DaytonaEmulator
         first = "echo first words; until [ -e /tmp/go ]; do sleep 0.02; done; echo b > /tmp/on"
         wanted = SessionExecuteRequest(command=first, run_async=True)
         command = await sandbox.process.execute_session_command("s", wanted)
-        told: list[str] = []
+        parts: list[str] = []
         following = asyncio.create_task(
             sandbox.process.get_session_command_logs_async(
-                "s", command.cmd_id, told.append, told.append
+                "s", command.cmd_id, parts.append, parts.append
             )
         )
-        while "first words" not in "".join(told):
+        while "first words" not in "".join(parts):
             await asyncio.sleep(0.01)
         await asyncio.to_thread(emulator.cut, "cut")
         with pytest.raises(DaytonaError, match="1006"):

@@ -393,6 +393,6 @@ def test_a_body_of_the_wrong_shape_is_a_400_that_names_the_field(
     url = f"{emulator.env['DAYTONA_API_URL']}/sandbox"
     with pytest.raises(HTTPError) as refused:
         urlopen(Request(url, method="POST", data=json.dumps(body).encode(), headers=headers))
-    told = json.loads(refused.value.read())
-    assert (told["statusCode"], refused.value.code) == (400, 400)
-    assert said in told["message"]
+    document = json.loads(refused.value.read())
+    assert (document["statusCode"], refused.value.code) == (400, 400)
+    assert said in document["message"]

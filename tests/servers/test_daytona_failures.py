@@ -55,7 +55,7 @@ def test_1_an_index_that_lags_decides_nothing(on_daytona: Play, tally: Tally) ->
         fleet.emulator.set(list_lag_s=3600.0)
         fleet.apply({"python": tally.python()}, **FOUR)
         await fleet.phase("Succeeded")
-        await sweep(fleet.engine.state, "daytona", fleet.engine.gates["daytona"])
+        await sweep(fleet.engine.state, "daytona", fleet.engine.rate_limiters["daytona"])
         assert tally.begun == EACH_OF_FOUR_ONCE
         assert [run.attempt for run in fleet.runs()] == [1] * 4
         assert len(fleet.made()) == 4

@@ -19,7 +19,7 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Observation
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.daytona.assets import volumes
 from fleetctl.providers.daytona.connection import errors
 from fleetctl.providers.daytona.runs import creates

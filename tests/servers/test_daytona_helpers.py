@@ -43,8 +43,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def declared(world: VerbWorld) -> None:
     await world.provider.ensure_volume("data")
-    wish = json.dumps({"provider": world.name})
-    row = Resource("u-data", "Volume", "data", 1, 0, wish, "", {}, {}, 5.0)
+    desired = json.dumps({"provider": world.name})
+    row = Resource("u-data", "Volume", "data", 1, 0, desired, "", {}, {}, 5.0)
     with world.store.transaction():
         world.store.resources.put(row, expected_version=None)
 
@@ -70,7 +70,7 @@ def test_a_command_that_is_interrupted_leaves_no_helper(
     home: Path, emulator: DaytonaEmulator
 ) -> None:
     async def tale(world: VerbWorld) -> None:
-        from fleetctl.providers.account import built_in
+        from fleetctl.providers.contract.account import built_in
         from fleetctl.wiring.accounts import volume_files
 
         await declared(world)
@@ -104,7 +104,7 @@ def test_a_helper_that_stays_is_told_of_and_is_an_orphan_that_ends_in_time(
         # Only a controller with something at Daytona looks there at all.
         await world.start(SLEEPS, run="run-1")
         [seen] = [one for one in await world.provider.owned() if one.handle == helper["id"]]
-        # While it may be in use it is no stray.
+        # While it may be in use it is no orphan.
         assert seen.created_at_s - helper["created_at_s"] == pytest.approx(life_s, abs=60)
         await world.provider.remove_scratch("uid-1", keep_logs=False)
 

@@ -15,7 +15,7 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from tests.contracts.daytona_worlds import DaytonaWorld, Play, emulated, played
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -132,13 +132,13 @@ def test_a_limit_that_is_met_after_the_create_does_not_say_that_nothing_was_made
         world.emulator.fault(operation="createSandbox", when="after", drop=True, count=1)
         world.emulator.fault(operation="getSandbox", status=429, headers=soon, count=1)
         order = world.order(script("true", image={"snapshot": "daytona-small"}))
-        told = []
+        parts = []
         for _ in range(2):
             with pytest.raises(Unavailable) as caught:
                 await world.provider.start(order)
-            told.append(caught.value.perhaps_made)
+            parts.append(caught.value.perhaps_made)
             await asyncio.sleep(caught.value.retry_after_s)
-        assert told == [True, True]
+        assert parts == [True, True]
         [box] = world.present()
         assert await world.provider.start(order) == box["id"]
 

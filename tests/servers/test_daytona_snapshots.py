@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.account import built_in
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.account import built_in
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.daytona.assets import snapshots
 from fleetctl.providers.daytona.assets.snapshots import Scope
-from fleetctl.providers.daytona.orphans import DaytonaStrays
+from fleetctl.providers.daytona.orphans import DaytonaOrphans
 from fleetctl.providers.remote.sandboxes import names
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import eventually, script
@@ -82,17 +82,17 @@ def test_orphans_tell_snapshots_and_who_needs_them_and_delete_one(daytona_alone:
     async def tale(world: DaytonaWorld) -> None:
         assert (await world.run(script("true", image={"run": ["echo one"]}))).ok
         [name] = made(world)
-        strays = DaytonaStrays(world.directory / "home", built_in("daytona"))
-        found = {one.handle: one for one in await strays.found() if one.kind == "snapshot"}
+        orphans = DaytonaOrphans(world.directory / "home", built_in("daytona"))
+        found = {one.handle: one for one in await orphans.found() if one.kind == "snapshot"}
         assert found[name].users == ("job-uid-1",)
         await world.provider.remove_scratch("uid-1", keep_logs=False)
-        found = {one.handle: one for one in await strays.found() if one.kind == "snapshot"}
+        found = {one.handle: one for one in await orphans.found() if one.kind == "snapshot"}
         assert found[name].users == ()
         assert found[name].store == names.tag_of(f"{world.store_id}-{world.salt}")
-        await strays.remove(found[name])
-        await strays.remove(found[name])
+        await orphans.remove(found[name])
+        await orphans.remove(found[name])
         assert made(world) == []
-        await strays.close()
+        await orphans.close()
 
     daytona_alone(tale)
 

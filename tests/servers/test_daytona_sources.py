@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from tests.contracts.daytona_worlds import DaytonaWorld, Play
 from tests.contracts.provider_worlds import eventually, python, script
 from tests.interpreters import make_repository
@@ -103,9 +103,9 @@ def test_a_private_repository_is_cloned_with_a_token_of_the_tasks_secrets(
             script("cat main.py; cat .git/config", source=source), secrets={"GIT_TOKEN": "hush-1"}
         )
         assert (await world.ended(started)).ok
-        said = await world.log(started)
-        assert said.startswith(b"NAME = 'one'")
-        assert b"hush" not in said
+        reply = await world.log(started)
+        assert reply.startswith(b"NAME = 'one'")
+        assert b"hush" not in reply
         assert set(served.passwords) == {"x-access-token:hush-1"}
         assert "hush" not in json.dumps(world.emulator.state(requests=True))
 
@@ -195,9 +195,9 @@ def test_a_directory_of_this_machine_is_where_the_task_begins(
         source = {"path": str(tree)}
         ref = await world.start(script("pwd; cat pkg/mod.py; ls", source=source))
         assert (await world.ended(ref)).ok
-        said = (await world.log(ref)).decode()
-        assert said.startswith("/home/daytona/workspace/project\nWORD = 'imported'\n")
-        assert "secret.env" not in said
+        message = (await world.log(ref)).decode()
+        assert message.startswith("/home/daytona/workspace/project\nWORD = 'imported'\n")
+        assert "secret.env" not in message
         (tree / "pkg" / "mod.py").write_text("WORD = 'changed'\n")
         elsewhere = {**source, "mountPath": "/root/There"}
         ref = await world.start(script("pwd; cat pkg/mod.py", source=elsewhere), run="run-1")

@@ -134,12 +134,12 @@ def test_a_terminal_says_how_it_ended_in_the_way_that_the_client_knows(
             aiohttp.ClientSession(headers=headers) as http,
             http.ws_connect(url, protocols=offered) as connection,
         ):
-            said = []
+            parts = []
             await connection.send_str("exit 6\n")
             while (message := await connection.receive()).type is not aiohttp.WSMsgType.CLOSE:
                 if message.type is aiohttp.WSMsgType.TEXT:
-                    said.append(json.loads(message.data))
-            return said, message.data, json.loads(message.extra or "{}")
+                    parts.append(json.loads(message.data))
+            return parts, message.data, json.loads(message.extra or "{}")
 
     said, code, reason = asyncio.run(talk())
     assert (code, reason) == (1000, {"exitCode": 6})

@@ -50,8 +50,8 @@ def test_a_command_finds_files_and_variables_and_gives_its_exit_code(
 ) -> None:
     async def tale(world: VerbWorld) -> None:
         await begun(world)
-        told = 'cat here.txt; echo "$COLOUR $JOB_COMPLETION_INDEX"; echo aside >&2; exit 7'
-        code, out, said = await world.fleetctl("exec", "job/job", "--", "sh", "-c", told)
+        message = 'cat here.txt; echo "$COLOUR $JOB_COMPLETION_INDEX"; echo aside >&2; exit 7'
+        code, out, said = await world.fleetctl("exec", "job/job", "--", "sh", "-c", message)
         assert (code, out) == (7, "mine\nred 0\n"), said
         assert "aside" in said
         assert (await world.fleetctl("exec", "job/job", "--", "true"))[:2] == (0, "")
@@ -130,14 +130,14 @@ def test_a_command_ends_with_who_asked_and_the_task_goes_on(home: Path) -> None:
 
 
 def test_a_command_gets_a_terminal_of_the_size_of_ours(home: Path, provider: str) -> None:
-    told = (
+    message = (
         "test -t 0 && test -t 1 && stty size && read word && echo got-$word && cat here.txt; exit 5"
     )
 
     async def tale(world: VerbWorld) -> None:
         await begun(world)
         code, shown = await asyncio.to_thread(
-            typed, ["exec", "job/job", "-it", "--", "sh", "-c", told], b"x\r"
+            typed, ["exec", "job/job", "-it", "--", "sh", "-c", message], b"x\r"
         )
         assert code == 5, shown
         assert "33 99" in shown and "got-x" in shown and "mine" in shown
@@ -150,11 +150,11 @@ def test_a_command_gets_a_terminal_of_the_size_of_ours(home: Path, provider: str
 # Modal tells a command nothing of a window that changes.
 @pytest.mark.parametrize("place", ["local", "daytona"])
 def test_a_command_learns_that_the_window_has_changed(home: Path, place: str) -> None:
-    told = "trap 'stty size' WINCH; echo ready; while [ ! -e go ]; do sleep 0.05; done"
+    message = "trap 'stty size' WINCH; echo ready; while [ ! -e go ]; do sleep 0.05; done"
 
     async def tale(world: VerbWorld) -> None:
         await begun(world)
-        await asyncio.to_thread(resized, ["exec", "job/job", "-it", "--", "sh", "-c", told])
+        await asyncio.to_thread(resized, ["exec", "job/job", "-it", "--", "sh", "-c", message])
         await world.fleetctl("exec", "job/job", "--", "touch", "go")
 
     with service(place):
@@ -188,8 +188,10 @@ def test_secrets_are_among_the_variables_and_in_no_command_line(
         ref = await world.start(work, run="run-0", secrets={"API_KEY": SECRET})
         world.record(ref, spec={"template": {"script": "...", "secrets": ["key"]}})
         await world.log_holds(ref, b"begun")
-        told = 'printf "%s\\n" "$API_KEY"; sleep 0.3; cat /proc/[0-9]*/cmdline | tr "\\0" " " >&2'
-        code, out, said = await world.fleetctl("exec", "job/job", "--", "sh", "-c", told)
+        message = (
+            'printf "%s\\n" "$API_KEY"; sleep 0.3; cat /proc/[0-9]*/cmdline | tr "\\0" " " >&2'
+        )
+        code, out, said = await world.fleetctl("exec", "job/job", "--", "sh", "-c", message)
         assert (code, out) == (0, f"{SECRET}\n"), said
         assert "API_KEY" in said and "line 2 with" not in said
 

@@ -21,8 +21,8 @@ def test_a_job_stops_below_its_budget_and_goes_on_when_there_is_more(on_modal: P
         # One worst case and a little: after the first task the second does not fit any more.
         quantum_s = fleet.provider.contract.billing_quantum_s
         cap = (TIMEOUT_S + GRACE_S + quantum_s + WORK_S / 2) * usd_per_s
-        wish = {"tasks": {"completions": 3}, "parallelism": 3}
-        fleet.apply(TEMPLATE, **wish, budget={"maxCost": cap})
+        desired = {"tasks": {"completions": 3}, "parallelism": 3}
+        fleet.apply(TEMPLATE, **desired, budget={"maxCost": cap})
         status = await fleet.waits("BudgetExhausted")
         assert (status["phase"], status["succeeded"], status["active"]) == ("Pending", 1, 0)
         assert status["hint"].startswith("fleetctl set batchjob/job budget.maxCost=")
@@ -32,7 +32,7 @@ def test_a_job_stops_below_its_budget_and_goes_on_when_there_is_more(on_modal: P
         assert WORK_S * usd_per_s < really_usd <= cap
         # What is counted is never less than what really ran.
         assert cap - status["budget"]["left"] >= really_usd - 1e-6
-        fleet.apply(TEMPLATE, **wish, budget={"maxCost": 10 * cap})
+        fleet.apply(TEMPLATE, **desired, budget={"maxCost": 10 * cap})
         await fleet.phase("Succeeded")
         assert len(fleet.made()) == 3
 

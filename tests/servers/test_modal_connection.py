@@ -152,7 +152,7 @@ def test_a_provider_that_nothing_was_asked_of_never_imports_the_sdk(tmp_path: Pa
     code = f"""
 import asyncio, sys
 from pathlib import Path
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.wiring.accounts import Accounts
 async def play():
     provider = Accounts(Path({str(tmp_path)!r}), store_id="s", notify=print).backends["modal"]

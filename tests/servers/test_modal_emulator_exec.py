@@ -13,9 +13,9 @@ from typing import Any
 import modal
 import pytest
 from modal_proto import task_command_router_pb2 as tcr_pb2
+from tests.servers.rate_limiters import gate
 
 from tests.emulators.modal.running import ModalEmulator
-from tests.servers.gates import gate
 from tests.servers.modal_driving import Driver, eventually
 
 BACKENDS = [pytest.param({}, id="v2"), pytest.param({"gpu": "A100"}, id="v1")]
@@ -189,9 +189,9 @@ def test_many_processes_at_once_in_one_sandbox(driver: Driver) -> None:
 
     async def one(number: int) -> str:
         process = await sandbox.exec.aio("sh", "-c", f"sleep 0.2; echo {number}")
-        said = await process.stdout.read.aio()
+        reply = await process.stdout.read.aio()
         assert await process.wait.aio() == 0
-        return said
+        return reply
 
     async def body() -> list[str]:
         return await asyncio.gather(*(one(number) for number in range(40)))

@@ -284,9 +284,9 @@ def test_a_hundred_sandboxes_at_once_all_end_right(driver: Driver) -> None:
             image=driver.image,
             client=driver.client,
         )
-        said = await sandbox.stdout.read.aio()
+        reply = await sandbox.stdout.read.aio()
         await sandbox.wait.aio()
-        return said, sandbox.returncode
+        return reply, sandbox.returncode
 
     async def body() -> list[tuple[str, int | None]]:
         return await asyncio.gather(*(one(number) for number in range(100)))

@@ -16,7 +16,7 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import RunState
 from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.settings import Settings
 from fleetctl.providers.modal import provider
 from fleetctl.providers.modal.connection import errors
 from fleetctl.providers.modal.runs import creates, gpu_queue
@@ -277,7 +277,7 @@ async def stranger(fleet: Fleet, tags: dict[str, str], *, app: str = "") -> str:
     return str(made.object_id)
 
 
-def stray_tags(fleet: Fleet) -> dict[str, str]:
+def orphan_tags(fleet: Fleet) -> dict[str, str]:
     """What a sandbox of ours carries whose record a restored store does not have."""
     return {"fleet": fleet.store.store_id, "made-at": "1000000000", "run": "forgotten"}
 
@@ -287,8 +287,8 @@ def test_5_the_sweep_ends_what_has_no_record_and_nothing_else(on_modal: Play, ta
         fleet.apply({"python": tally.python(WAITS)}, tasks={"completions": 2}, parallelism=2)
 
         await begins(tally, 2)
-        ours = stray_tags(fleet)
-        stray = await stranger(fleet, ours)
+        ours = orphan_tags(fleet)
+        orphan = await stranger(fleet, ours)
         kept = [
             await stranger(fleet, {}),
             await stranger(fleet, {**ours, "fleet": "another-store"}),
@@ -298,10 +298,10 @@ def test_5_the_sweep_ends_what_has_no_record_and_nothing_else(on_modal: Play, ta
         ]
         kept += [run.handle for run in fleet.runs()]
 
-        async def stray_is_over() -> bool:
-            return not fleet.emulator.sandbox(stray)["live"]
+        async def orphan_is_over() -> bool:
+            return not fleet.emulator.sandbox(orphan)["live"]
 
-        await eventually(stray_is_over, "the stray was ended")
+        await eventually(orphan_is_over, "the stray was ended")
         assert len(kept) == 6
         assert all(fleet.emulator.sandbox(one)["live"] for one in kept)
 
@@ -313,13 +313,13 @@ def test_5_a_sweep_that_cannot_read_ends_nothing(on_modal: Play, tally: Tally, r
     async def tale(fleet: Fleet) -> None:
         fleet.apply({"python": tally.python(WAITS)})
         await fleet.phase("Running")
-        stray = await stranger(fleet, stray_tags(fleet))
+        orphan = await stranger(fleet, orphan_tags(fleet))
         fleet.emulator.do("fault", rpc=rpc, status="INTERNAL", count=None)
         with pytest.raises(Unavailable):
-            await sweep(fleet.engine.state, "modal", fleet.engine.gates["modal"])
-        assert fleet.emulator.sandbox(stray)["live"]
+            await sweep(fleet.engine.state, "modal", fleet.engine.rate_limiters["modal"])
+        assert fleet.emulator.sandbox(orphan)["live"]
         fleet.emulator.do("clear_faults")
-        assert await sweep(fleet.engine.state, "modal", fleet.engine.gates["modal"]) == 1
+        assert await sweep(fleet.engine.state, "modal", fleet.engine.rate_limiters["modal"]) == 1
         assert fleet.emulator.sandbox(fleet.runs()[0].handle)["live"]
 
     on_modal(tale)

@@ -303,7 +303,7 @@ def test_price_and_state_are_those_of_functions(calls_on_modal: Play) -> None:
 
 
 def remove(fleet: Fleet, name: str) -> None:
-    from fleetctl.apply import commit
+    from fleetctl.apply.write import commit
 
     uid = commit.delete(fleet.store, "Function", name, fleet.engine.state.clock.now_s())
     fleet.engine.state.poke(uid)

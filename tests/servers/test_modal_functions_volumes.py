@@ -19,7 +19,7 @@ MOUNT = {"name": "shared", "mountPath": "/data"}
 NO_RETRY = {"backoffLimitPerIndex": 0, "maxInfraRetries": 0}
 WRITES = "\nsave_to_volume('out.txt', 'all of it')\nSUBMIT(ok=True)"
 # Nothing marks it as the task's, so that the guest does not find it, from its first moment on.
-STRAY = (
+ORPHAN = (
     "import subprocess\n"
     "subprocess.Popen(['/bin/sleep', '600'], cwd='/data', env={}, start_new_session=True)"
 )
@@ -59,7 +59,7 @@ def test_a_task_in_a_warm_container_sees_what_others_committed(
 
 
 @pytest.mark.parametrize(
-    "leaves", [STRAY, "kept = open('/data/kept', 'w')"], ids=["a process", "a worker"]
+    "leaves", [ORPHAN, "kept = open('/data/kept', 'w')"], ids=["a process", "a worker"]
 )
 def test_10_what_an_earlier_task_keeps_open_does_not_prevent_a_reload(
     calls_on_modal: Play, leaves: str
@@ -123,7 +123,7 @@ def test_what_a_task_with_open_files_wrote_is_committed_too(
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         await warm(fleet, version)
-        assert await done(fleet, "writes", STRAY + WRITES) == {0: {"ok": True}}
+        assert await done(fleet, "writes", ORPHAN + WRITES) == {0: {"ok": True}}
         assert committed(fleet, "shared") == {"out.txt": "all of it"}
         assert reloads(fleet)[-1] == "FAILED_PRECONDITION"  # the SDK's, after the commit
 

@@ -54,18 +54,18 @@ async def test_steps_run_in_order_and_see_the_environment_of_the_image(assets: A
             "run": ['echo "one $WHO" > /opt/steps', "echo two >> /opt/steps"],
         }
     )
-    said = await assets.output(image, "sh", "-c", 'cat /opt/steps; echo "$WHO"')
-    assert said == "one a b\ntwo\na b\n"
+    reply = await assets.output(image, "sh", "-c", 'cat /opt/steps; echo "$WHO"')
+    assert reply == "one a b\ntwo\na b\n"
 
 
 @told
 async def test_a_local_wheel_is_uploaded_and_installed(assets: Assets) -> None:
     path = wheel(assets.home.parent)
     image = await assets.ready(image={"pip": [path]})
-    said = await assets.output(
+    reply = await assets.output(
         image, "python", "-c", "import fleetctl_greeting as g; print(g.text)"
     )
-    assert said == "hello\n"
+    assert reply == "hello\n"
 
 
 @told
@@ -216,8 +216,8 @@ async def test_a_directory_is_in_the_sandbox_without_what_its_ignore_files_name(
 ) -> None:
     source = {"path": str(project(assets)), "exclude": ["*.log"]}
     image = await assets.ready(source=source)
-    said = await assets.output(image, "sh", "-c", "cd /root/project; find . -type f | sort")
-    assert said.split() == [
+    reply = await assets.output(image, "sh", "-c", "cd /root/project; find . -type f | sort")
+    assert reply.split() == [
         *("./.gitignore", "./alias.py", "./main.py", "./pkg/.gitignore", "./pkg/mod.py"),
     ]
     assert await assets.output(image, "cat", "/root/project/alias.py") == "the text of main.py"
@@ -239,8 +239,8 @@ async def test_all_runs_of_a_template_see_the_same_directory(assets: Assets) -> 
     for again in (assets.images, Images(assets.home / "modal")):
         assets.images = again
         image = await assets.ready(source=source)
-        said = await assets.output(image, "cat", "/root/project/main.py")
-        assert said == "the text of main.py"
+        reply = await assets.output(image, "cat", "/root/project/main.py")
+        assert reply == "the text of main.py"
     # Another object takes it as it is now.
     image = await assets.ready("v", source=source)
     assert await assets.output(image, "cat", "/root/project/main.py") == "changed"

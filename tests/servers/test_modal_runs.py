@@ -23,7 +23,7 @@ from fleetctl.controllers.model import (
     WandbTrial,
 )
 from fleetctl.controllers.wandb.program import observed
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.modal_worlds import ModalWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script

@@ -122,6 +122,6 @@ def orders(emulator: ModalEmulator) -> list[str]:
     """What guests were told in arguments of commands."""
     argvs = [one["argv"] for box in emulator.state()["sandboxes"] for one in box["execs"]]
     given = [argv[argv.index("--order") + 1] for argv in argvs if "--order" in argv]
-    told = [base64.b64decode(text).decode() for text in given if text != "-"]
-    assert told
-    return told
+    parts = [base64.b64decode(text).decode() for text in given if text != "-"]
+    assert parts
+    return parts

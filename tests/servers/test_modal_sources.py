@@ -79,9 +79,9 @@ class TestSources:
             script("cat main.py; cat .git/config", source=source), secrets={"GIT_TOKEN": "hush-1"}
         )
         assert (await world.ended(ref)).ok
-        said = await world.log(ref)
-        assert said.startswith(b"print('private')")
-        assert b"hush" not in said
+        reply = await world.log(ref)
+        assert reply.startswith(b"print('private')")
+        assert b"hush" not in reply
         assert set(self.private.passwords) == {"x-access-token:hush-1"}
         calls = self.emulator.log()
         assert "hush" not in str([call for call in calls if call.get("rpc") == "SandboxCreateV2"])

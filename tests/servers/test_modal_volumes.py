@@ -18,12 +18,12 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import NotFound, Refused, Unavailable
 from fleetctl.controllers.model import Resource
-from fleetctl.providers.account import built_in
+from fleetctl.providers.contract.account import built_in
+from fleetctl.providers.contract.volume_files import Copy
 from fleetctl.providers.modal.assets import volume_files as modal_files
 from fleetctl.providers.modal.assets.secrets import Secrets
 from fleetctl.providers.modal.assets.volume_files import ModalFiles
 from fleetctl.providers.modal.assets.volumes import Volumes
-from fleetctl.providers.volume_files import Copy
 from fleetctl.specs.blocks.template import Template
 from fleetctl.stores.sqlite.store import open_store
 from tests.emulators.modal.running import ModalEmulator
@@ -77,8 +77,8 @@ async def test_a_volume_of_version_1_is_used_as_it_is(assets: Assets) -> None:
 async def test_read_only_means_that_writes_fail(assets: Assets) -> None:
     volumes, image = Volumes(), await assets.ready()
     mounts = await volumes.mounts(assets.client, mounting("guarded", readOnly=True))
-    said = await assets.output(image, "sh", "-c", "echo x > /data/x", volumes=mounts)
-    assert "ead-only" in said
+    reply = await assets.output(image, "sh", "-c", "echo x > /data/x", volumes=mounts)
+    assert "ead-only" in reply
     assert await assets.output(image, "ls", "/data", volumes=mounts) == ""
 
 
@@ -204,8 +204,8 @@ async def test_a_secret_of_modal_is_found_by_its_name_and_its_values_stay_there(
     assets.emulator.do("secret", name="wandb", values={"WANDB_API_KEY": "hush"})
     secrets, image = Secrets(), await assets.ready()
     found = await secrets.named(assets.client, ("wandb",))
-    said = await assets.output(image, "sh", "-c", "echo $WANDB_API_KEY", secrets=found)
-    assert said == "hush\n"
+    reply = await assets.output(image, "sh", "-c", "echo $WANDB_API_KEY", secrets=found)
+    assert reply == "hush\n"
     assert "hush" not in repr(found) + repr(vars(secrets))
     before = assets.emulator.rpcs()
     await secrets.named(assets.client, ("wandb", "wandb"))

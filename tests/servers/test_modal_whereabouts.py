@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.account import built_in
-from fleetctl.providers.exec import Place, Streams
+from fleetctl.providers.contract.account import built_in
+from fleetctl.providers.contract.exec import Place, Streams
 from fleetctl.providers.modal import check
 from fleetctl.providers.modal.assets.volume_files import ModalFiles
 from fleetctl.providers.modal.connection import whereabouts
 from fleetctl.providers.modal.connection.whereabouts import FILE, Memory, Where
-from fleetctl.providers.modal.orphans import ModalStrays
+from fleetctl.providers.modal.orphans import ModalOrphans
 from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.modal.runs.exec import ModalEntering
 from fleetctl.specs.blocks.template import Template
@@ -87,11 +87,11 @@ def test_commands_that_work_without_a_controller_are_told_as_well(
     place = Place("run-0", "run-0", "sb-01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
     async def asked() -> None:
-        files, strays = ModalFiles(tmp_path, account), ModalStrays(tmp_path, account)
+        files, orphans = ModalFiles(tmp_path, account), ModalOrphans(tmp_path, account)
         entering = ModalEntering(tmp_path, account)
         streams = Streams(stdin=None, out=print, err=print)
         for one in (
-            files.entries("mine", ""), strays.found(), entering.execute(place, ("true",), streams)
+            files.entries("mine", ""), orphans.found(), entering.execute(place, ("true",), streams)
         ):  # fmt: skip
             with pytest.raises(Unavailable, match="environment `other`"):
                 await one

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.kinds.registry import CONTROLLERS
-from fleetctl.providers.base import RunOrder
-from fleetctl.specs.kinds import KINDS
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.specs.kinds.registry import KINDS
 from tests.contracts.provider_worlds import eventually
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 
@@ -37,17 +37,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def manifest(world: VerbWorld, **spec: Any) -> dict[str, Any]:
-    wish = {"completions": 2, "placement": {"provider": world.name}, "template": WAITS, **spec}
+    desired = {"completions": 2, "placement": {"provider": world.name}, "template": WAITS, **spec}
     about = {"name": "kept", "labels": {"team": "rlm"}}
     return {
         "apiVersion": "fleetctl.dev/v1alpha1",
         "kind": "BatchJob",
         "metadata": about,
-        "spec": wish,
+        "spec": desired,
     }
 
 
-def lost(world: VerbWorld, index: int, **changes: Any) -> RunOrder:
+def lost(world: VerbWorld, index: int, **changes: Any) -> RunRequest:
     """The order of a task of `kept` by a store that is lost."""
     spec = KINDS["BatchJob"].spec.model_validate(manifest(world)["spec"])
     controller = CONTROLLERS["BatchJob"](spec, {})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.controllers.model import Resource
-from fleetctl.providers.base import FunctionAsset, FunctionOrder
+from fleetctl.providers.contract.base import FunctionAsset, FunctionRequest
 from fleetctl.specs.blocks.template import Template
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 
@@ -36,8 +36,8 @@ async def listed(world: VerbWorld) -> list[str]:
 
 
 def declare(world: VerbWorld, kind: str, name: str, namespace: str = "default") -> None:
-    wish = json.dumps({"provider": world.name})
-    row = Resource(f"u-{name}", kind, name, 1, 0, wish, "", {}, {}, 5.0, namespace=namespace)
+    desired = json.dumps({"provider": world.name})
+    row = Resource(f"u-{name}", kind, name, 1, 0, desired, "", {}, {}, 5.0, namespace=namespace)
     with world.store.transaction():
         world.store.resources.put(row, expected_version=None)
 
@@ -74,7 +74,7 @@ def test_a_volume_that_no_object_names_is_listed_and_goes_when_it_is_named(
 
 def test_a_function_that_nobody_calls_is_listed_and_stopped(home: Path) -> None:
     async def tale(world: VerbWorld) -> None:
-        order = FunctionOrder("embed", 0, None, 60.0)
+        order = FunctionRequest("embed", 0, None, 60.0)
         await world.provider.ensure_function(FunctionAsset(order, Template()))
         declare(world, "Function", "embed")
         assert await listed(world) == []

@@ -41,8 +41,8 @@ def test_what_lives_at_a_provider_and_not_in_the_backup_is_taken_over(
         async def none_is_left() -> bool:
             return await orphans(world) == []
 
-        wish = manifest(world, parallelism=1, maxInfraRetries=3)
-        (tmp_path / "kept.json").write_text(json.dumps(wish))
+        desired = manifest(world, parallelism=1, maxInfraRetries=3)
+        (tmp_path / "kept.json").write_text(json.dumps(desired))
         await said(world, "apply", "-f", str(tmp_path / "kept.json"))
         await eventually(lambda: begun(0), "task 0 began")
         await said(world, "backup", str(tmp_path / "copy"))

@@ -58,8 +58,8 @@ def test_files_and_directories_come_out_and_go_in(here: Path, provider: str) -> 
         await copied(world, "copy", "job/job:back")
         await copied(world, "copy", "job/job:0/out/")
         await copied(world, "out", "job/job:0/new")
-        told = "sha256sum < out/random; sha256sum < back; sha256sum < out/copy; cat new/deep/a"
-        code, out, said = await world.fleetctl("exec", "job/job", "--", "sh", "-c", told)
+        message = "sha256sum < out/random; sha256sum < back; sha256sum < out/copy; cat new/deep/a"
+        code, out, said = await world.fleetctl("exec", "job/job", "--", "sh", "-c", message)
         assert code == 0, said
         first, second, third, last = out.splitlines()
         assert first == second == third and last == "a"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import Ended, Resource, RunState
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from tests.contracts.provider_worlds import script
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 
@@ -58,8 +58,8 @@ async def copied(world: VerbWorld, source: str, target: str) -> str:
 def test_what_it_wrote_to_a_volume_is_copied_from_there(here: Path, provider: str) -> None:
     async def tale(world: VerbWorld) -> None:
         await world.provider.ensure_volume("kept")
-        wish = json.dumps({"provider": provider})
-        row = Resource("uid-v", "Volume", "kept", 1, 0, wish, "", {}, {}, 5.0)
+        desired = json.dumps({"provider": provider})
+        row = Resource("uid-v", "Volume", "kept", 1, 0, desired, "", {}, {}, 5.0)
         with world.store.transaction():
             world.store.resources.put(row, expected_version=None)
         mounts = [{"name": "kept", "mountPath": "/data"}]

@@ -20,14 +20,14 @@ import pytest
 from fleetctl.common.clock import SystemClock
 from fleetctl.engine.engine import Engine
 from fleetctl.manifest.yaml.reader import read
-from fleetctl.providers.base import Backend
+from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.wiring.accounts import open_store
 from tests.contracts import daytona_worlds, modal_worlds
-from tests.contracts.local_worlds import processes_of, stop_keepers
+from tests.contracts.local_worlds import processes_of, stop_supervisors
 from tests.contracts.provider_worlds import eventually
 from tests.docs.fleet import EXAMPLES
 from tests.emulators.daytona.running import DaytonaEmulator
@@ -37,13 +37,13 @@ from tests.servers.fleets import BRISK, QUICK, Tally
 
 TASKS = 9
 DAYTONA_CORES = 2  # and each sandbox takes one
-MODAL_SEATS = 3
+MODAL_SLOTS = 3
 ORDERED = {
     "ordered": [{"provider": "daytona"}, {"provider": "modal"}, {"provider": "local"}],
     "spillOver": {"afterSeconds": 0},
 }
 # Goes on once the test opens the gate.
-GATE = """
+RATE_LIMITER = """
 with socket.create_connection(("127.0.0.1", {port})) as line:
     line.recv(1)
 """
@@ -101,7 +101,7 @@ class Fleet(fleets.Fleet):
         for provider in self.providers.values():
             await provider.close()
         self.store.close()
-        stop_keepers(self.home)
+        stop_supervisors(self.home)
 
     def made_at(self) -> dict[str, int]:
         """Sandboxes of this store that the services ever had."""
@@ -149,13 +149,13 @@ def test_one_job_runs_over_from_daytona_to_modal_to_this_machine(
         fleet = Fleet(tmp_path / "home", daytona, modal)
         try:
             with Tally() as tally, gate() as (port, let_go):
-                await tale(fleet, tally, GATE.format(port=port) + SAY_INDEX, let_go)
+                await tale(fleet, tally, RATE_LIMITER.format(port=port) + SAY_INDEX, let_go)
         finally:
             await fleet.close()
 
     async def tale(fleet: Fleet, tally: Tally, work: str, let_go: Callable[[], None]) -> None:
         # Daytona says at its quota that it is full; Modal is full by a limit of our own.
-        fleet.apply_kind("Provider", "modal", {"limits": {"maxConcurrent": MODAL_SEATS}})
+        fleet.apply_kind("Provider", "modal", {"limits": {"maxConcurrent": MODAL_SLOTS}})
         fleet.apply(
             {"python": tally.python(work), "resources": {"cpu": 1}},
             tasks={"completions": TASKS},
@@ -214,7 +214,7 @@ def test_the_example_of_a_search_over_this_machine_and_a_cloud_runs_at_both(
         fleet = Sweeps(tmp_path / "home", daytona, modal)
         try:
             with Tally() as tally, gate() as (port, let_go):
-                await tale(fleet, tally, GATE.format(port=port), let_go)
+                await tale(fleet, tally, RATE_LIMITER.format(port=port), let_go)
         finally:
             await fleet.close()
 

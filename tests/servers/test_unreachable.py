@@ -123,15 +123,15 @@ def test_doctor_has_a_line_for_it_also_where_nothing_declared_needs_it(
     silence: Silence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, out, _ = silence.says("doctor")
-    said = f"access: unreachable: cannot {'use' if silence.provider == 'modal' else 'reach'} "
-    said += f"{silence.provider.capitalize()} at `{silence.url}`: "
+    message = f"access: unreachable: cannot {'use' if silence.provider == 'modal' else 'reach'} "
+    message += f"{silence.provider.capitalize()} at `{silence.url}`: "
     [line] = [line for line in out.splitlines() if "access: " in line]
-    assert (code, line.split()[0], said in line) == (1, "bad", True), line
+    assert (code, line.split()[0], message in line) == (1, "bad", True), line
 
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "another"))
     code, out, _ = silence.says("doctor")
     [line] = [line for line in out.splitlines() if "access: " in line]
-    assert (line.split()[0], said in line) == ("away", True), line
+    assert (line.split()[0], message in line) == ("away", True), line
     assert f"fix: curl -sS {silence.url}" in out
 
 

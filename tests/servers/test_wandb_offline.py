@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import Alive, WandbTrial
-from fleetctl.providers.base import Backend
+from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts import daytona_worlds, modal_worlds
-from tests.contracts.local_worlds import LocalWorld, stop_keepers
+from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_worlds import World, command, story
 from tests.servers import daytona_fleet, fleets, modal_fleet
 
@@ -64,7 +64,7 @@ class TestLocal:
     @pytest.fixture(autouse=True)
     def _nothing_left(self, tmp_path: Path) -> Iterator[None]:
         yield
-        stop_keepers(tmp_path / "home")
+        stop_supervisors(tmp_path / "home")
 
     def world(self, tmp_path: Path) -> World:
         return LocalWorld(tmp_path)
@@ -130,7 +130,7 @@ def searched(tmp_path: Path, text: str) -> dict[str, Any]:
         found.update(await fleet.search(text))
 
     fleets.telling(lambda: LocalFleet(tmp_path / "home"))(tale)
-    stop_keepers(tmp_path / "home")
+    stop_supervisors(tmp_path / "home")
     return found
 
 
@@ -184,7 +184,7 @@ def test_the_winner_of_a_sweep_trains_with_the_parameters_that_wandb_tells(tmp_p
         found["results"] = [result for _, result in fleet.store.runs.of(row.uid)]
 
     fleets.telling(lambda: LocalFleet(tmp_path / "home"))(tale)
-    stop_keepers(tmp_path / "home")
+    stop_supervisors(tmp_path / "home")
     assert found["phase"] == "Succeeded", found
     assert json.loads(found["results"][0])["told"] == "[0.5, 'on', 7]"
 
@@ -228,8 +228,8 @@ def test_the_real_package_runs_in_sandboxes_of_a_cloud(
         row = fleet.store.resources.get("Sweep", "lr")
         assert row is not None
         runs = list(fleet.store.runs.of(row.uid))
-        told = [[it.value for it in fleet.store.runs.metrics_of(run.name)] for run, _ in runs]
-        assert told == [[0.5, 1.5, 2.5], [3e-05, 1 + 3e-05, 2 + 3e-05]]
+        parts = [[it.value for it in fleet.store.runs.metrics_of(run.name)] for run, _ in runs]
+        assert parts == [[0.5, 1.5, 2.5], [3e-05, 1 + 3e-05, 2 + 3e-05]]
         assert [json.loads(result or "")["tag"] for _, result in runs] == ["on", "on"]
         assert len({run.sandbox for run, _ in runs}) == 1
         fleet.delete_kind("Sweep", "lr")

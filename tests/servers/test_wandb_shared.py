@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.local_worlds import stop_keepers
+from tests.contracts.local_worlds import stop_supervisors
 from tests.emulators.wandb.running import WandbEmulator
 from tests.servers.wandb_fleet import Fleet, held
 
@@ -68,7 +68,7 @@ def environment(tmp_path: Path, wandb_emulator: WandbEmulator) -> Mapping[str, s
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "home"
-    stop_keepers(tmp_path / "home")
+    stop_supervisors(tmp_path / "home")
 
 
 def test_each_point_of_a_shared_sweep_runs_once_though_the_controller_is_killed(

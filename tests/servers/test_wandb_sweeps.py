@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.local_worlds import stop_keepers
+from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.wandb.running import WandbEmulator
 from tests.emulators.wandb.world.settings import FOREIGN_KEY
@@ -49,7 +49,7 @@ def tell(tmp_path: Path, wandb_emulator: WandbEmulator) -> Iterator[Tell]:
         asyncio.run(scene())
 
     yield told
-    stop_keepers(home)
+    stop_supervisors(home)
 
 
 def test_each_point_that_wandb_hands_out_is_a_trial_once(

@@ -18,10 +18,10 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.providers.base import Backend, RunRef
+from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.specs.blocks.template import Template
-from fleetctl.wiring.accounts import Accounts, open_store, strays_of
-from tests.contracts.local_worlds import stop_keepers
+from fleetctl.wiring.accounts import Accounts, open_store, orphans_of
+from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import World
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
@@ -103,13 +103,13 @@ async def remove_all(home: Path, provider: str) -> None:
     """Everything of any store, remembered or not, until nothing is listed: the next tale has the
     same service.
     """
-    strays = strays_of(account_named(provider, home), home)
+    orphans = orphans_of(account_named(provider, home), home)
     try:
-        while found := await strays.found():
-            for stray in found:
-                await strays.remove(stray)
+        while found := await orphans.found():
+            for orphan in found:
+                await orphans.remove(orphan)
     finally:
-        await strays.close()
+        await orphans.close()
 
 
 Tale = Callable[[VerbWorld], Awaitable[None]]
@@ -127,7 +127,7 @@ def play(home: Path, provider: str, tale: Tale) -> None:
             world.store.close()
             await remove_all(home, provider)
             if provider == "local":
-                stop_keepers(home)
+                stop_supervisors(home)
 
     asyncio.run(scene())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.providers.base import Backend
+from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.wandb.client import connector

@@ -1,6 +1,6 @@
 """Deterministic simulation of the real engine and the real store on virtual time.
 
-One seed decides everything: the manifests, the wishes that change them, the provider models, every
+One seed decides everything: the manifests, the specs that change them, the provider models, every
 fault and the points at which the controller dies. `runner.simulate(seed)` plays it and checks the
 invariants after every provider effect and every commit; a failure replays with `python -m
 tests.simulation 1 --first SEED`.
@@ -18,7 +18,7 @@ tests.simulation 1 --first SEED`.
     places.py        the same over several providers: quotas, limits, prices, spill-over
     money.py         the same under budgets
     races.py         the same while rows change under somebody's hands
-    wishing.py       carries a wish to the store
+    wishing.py       carries a spec to the store
     snapshot.py      the committed state of the store, read back after each commit
     scene.py         all that a check may look at
     *_checks.py      what must hold at every instant; invariants.py lists them
@@ -30,5 +30,5 @@ tests.simulation 1 --first SEED`.
 
 What breaks operators in the field is part of every seed. Intermediate states: the controller dies
 at any await, effect or commit. Stale states: look-ups and lists are as old as the contract allows.
-Unobserved states: pushes, answers and words about wishes are lost. Desired states go A, B, A.
+Unobserved states: pushes, answers and words about specs are lost. Desired states go A, B, A.
 """

@@ -1,4 +1,4 @@
-"""What the person does in a play: wishes at their times, then waiting for peace, then perhaps
+"""What the person does in a play: specs at their times, then waiting for peace, then perhaps
 deleting all.
 
 `Progress` survives crashes: an act that was not finished is done again by the next incarnation, as
@@ -18,18 +18,18 @@ from fleetctl.engine.engine import Engine
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.stores.base import Store
 from tests.simulation import liveness
+from tests.simulation.editing import carry_out
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, Expect
-from tests.simulation.scenario import Wish
+from tests.simulation.scenario import Desired
 from tests.simulation.snapshot import read
-from tests.simulation.wishing import carry_out
 
 if TYPE_CHECKING:
     from tests.simulation.runner import Play
 
 POLL_S = 5.0
 
-# Within this after the last fault all must be as wished: the longest work (seven tasks one after
+# Within this after the last fault all must be as desired: the longest work (seven tasks one after
 # the other,
 # three attempts of 90 s each), backoffs, the engine's longest retry waits and two full scans.
 SETTLE_S = 3_600.0
@@ -46,7 +46,7 @@ POKE_LOST = 0.2
 
 @dataclass(slots=True)
 class Progress:
-    wishes_done: int = 0
+    desired_done: int = 0
     bulkhead_held: bool = False
     settled: bool = False
     peaceful: bool = False
@@ -58,7 +58,7 @@ def plan_outages(play: Play) -> None:
     """When providers are down, and when they have little room."""
     world, rng = play.world, play.rng
     for it in play.scenario.quotas:
-        world.quotas.append((it.provider, it.from_s, it.to_s, it.seats))
+        world.quotas.append((it.provider, it.from_s, it.to_s, it.slots))
     for name in play.scenario.providers:
         least_s, most_s = MODELS[name].down_s
         if play.options.faults and most_s > 0.0 and rng.random() < 0.4:
@@ -74,16 +74,16 @@ def plan_outages(play: Play) -> None:
 async def perform(play: Play, store: Store, engine: Engine) -> None:
     """All acts that are left. Returns when the play is over."""
     progress = play.progress
-    while progress.wishes_done < len(play.scenario.wishes):
-        wish = play.scenario.wishes[progress.wishes_done]
-        await asyncio.sleep(max(0.0, wish.at_s - play.timeline.now_s))
-        await _ask(play, store, engine, wish)
-        progress.wishes_done += 1
+    while progress.desired_done < len(play.scenario.desired_rows):
+        desired = play.scenario.desired_rows[progress.desired_done]
+        await asyncio.sleep(max(0.0, desired.at_s - play.timeline.now_s))
+        await _ask(play, store, engine, desired)
+        progress.desired_done += 1
     await asyncio.sleep(max(0.0, play.world.faults_end_s - play.timeline.now_s))
     if play.scenario.outage and play.options.faults and not progress.bulkhead_held:
         await _hold_bulkhead(play)
-    for wish in play.scenario.afterwards:
-        await _ask(play, store, engine, wish)
+    for desired in play.scenario.afterwards:
+        await _ask(play, store, engine, desired)
     if not progress.settled:
         await _settle(play, engine, play.scenario.expect)
         _must_be_none(play, liveness.unfaithful(play.scene, store))
@@ -97,11 +97,11 @@ async def perform(play: Play, store: Store, engine: Engine) -> None:
     progress.over = True
 
 
-async def _ask(play: Play, store: Store, engine: Engine, wish: Wish) -> str:
-    """Until the wish is taken; what is refused must have left no trace (I11)."""
+async def _ask(play: Play, store: Store, engine: Engine, desired: Desired) -> str:
+    """Until the spec is taken; what is refused must have left no trace (I11)."""
     while True:
         try:
-            answer = carry_out(store, wish, now_s=play.clock.now_s())
+            answer = carry_out(store, desired, now_s=play.clock.now_s())
         except StoreError:
             if read(store) != play.scene.now:
                 play.breach("I11: what was refused is not in the store -- it is")
@@ -149,10 +149,10 @@ async def _wait(
 
 async def _keep_peace(play: Play, store: Store, engine: Engine) -> None:
     """I14b, I22: what is reached stays; wishing it again writes nothing and calls no provider."""
-    for wish in _repeatable(play):
-        answer = await _ask(play, store, engine, wish)
+    for desired in _repeatable(play):
+        answer = await _ask(play, store, engine, desired)
         if answer != "unchanged":
-            what = f"{wish.kind}/{wish.name} is {answer}"
+            what = f"{desired.kind}/{desired.name} is {answer}"
             play.breach(f"I22: the same manifest again changes nothing -- {what}")
     await asyncio.sleep(POLL_S)
     # What the last of the faults left may be seen only now, such as a disk that was full.
@@ -168,7 +168,7 @@ async def _keep_peace(play: Play, store: Store, engine: Engine) -> None:
     _must_be_none(play, liveness.unsettled(play.scene, play.scenario.expect))
 
 
-def _repeatable(play: Play) -> Iterator[Wish]:
+def _repeatable(play: Play) -> Iterator[Desired]:
     """The last manifest of each object that was neither suspended by hand nor deleted.
 
     One that was refused is not: applying it again asks the provider again.
@@ -178,9 +178,9 @@ def _repeatable(play: Play) -> Iterator[Wish]:
         for it in play.scene.now.resources.values()
         if json.loads(it.status or "{}").get("reason") == "Refused"
     }
-    by_hand = {(it.kind, it.name) for it in play.scenario.wishes if it.verb != "apply"}
-    last = {(it.kind, it.name): it for it in play.scenario.wishes if it.verb == "apply"}
-    return (wish for key, wish in last.items() if key not in by_hand | refused)
+    by_hand = {(it.kind, it.name) for it in play.scenario.desired_rows if it.verb != "apply"}
+    last = {(it.kind, it.name): it for it in play.scenario.desired_rows if it.verb == "apply"}
+    return (desired for key, desired in last.items() if key not in by_hand | refused)
 
 
 async def _delete_all(play: Play, store: Store, engine: Engine) -> None:
@@ -188,8 +188,8 @@ async def _delete_all(play: Play, store: Store, engine: Engine) -> None:
     for resource in list(play.scene.now.resources.values()):
         if resource.deleted_at_s is None:
             called = asset_name(resource.name, resource.namespace)
-            wish = Wish(0.0, "delete", resource.kind, called)
-            await _ask(play, store, engine, wish)
+            desired = Desired(0.0, "delete", resource.kind, called)
+            await _ask(play, store, engine, desired)
     await _settle(play, engine, dict.fromkeys(play.scenario.expect, GONE))
     _must_be_none(
         play, (f"I5: the row of {it.key} is left" for it in play.scene.now.resources.values())

@@ -59,10 +59,10 @@ def _mounted(scene: Scene, run: Run) -> frozenset[str]:
 def _equal(scene: Scene, name: str, run: Run) -> bool:
     """Whether the work of run `name` is what `run` would have been."""
     done = scene.world.works[name].order
-    wish = spec(scene.now.resources[run.uid])
+    desired = spec(scene.now.resources[run.uid])
     if done.uid in scene.never or dict(done.params) != parsed(run.params):
         return False
-    template: Mapping[str, Any] = wish.get("template", {})
+    template: Mapping[str, Any] = desired.get("template", {})
     mine = (list(template.get("command", ())), template.get("env", {}))
     if scene.mounts[name] != _mounted(scene, run):
         return False

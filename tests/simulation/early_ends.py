@@ -38,11 +38,11 @@ def _early_ends(rng: random.Random, name: str, provider: str) -> Scenario:
     }
     made: Wanted = objects.sweep_of(rng, search, provider, "early", points=trials)
     wanted = made.changed(Expect("Succeeded"), parallelism=rng.randint(2, 4))
-    wishes = [apply(0.0, wanted)]
+    desired_rows = [apply(0.0, wanted)]
     if rng.random() < 0.3:
-        wishes.append(say(later(rng), "suspend", wanted))
-        wishes.append(say(wishes[-1].at_s + later(rng), "resume", wanted))
-    return make(name, provider, wishes, wanted)
+        desired_rows.append(say(later(rng), "suspend", wanted))
+        desired_rows.append(say(desired_rows[-1].at_s + later(rng), "resume", wanted))
+    return make(name, provider, desired_rows, wanted)
 
 
 def _bayes(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -60,11 +60,11 @@ def _bayes(rng: random.Random, name: str, provider: str) -> Scenario:
     }
     made = objects.sweep_of(rng, search, provider, "bayes", points=trials)
     wanted = made.changed(Expect("Succeeded"))
-    wishes = [apply(0.0, wanted)]
+    desired_rows = [apply(0.0, wanted)]
     if rng.random() < 0.3:
-        wishes.append(say(later(rng), "suspend", wanted))
-        wishes.append(say(wishes[-1].at_s + later(rng), "resume", wanted))
-    return make(name, provider, wishes, wanted)
+        desired_rows.append(say(later(rng), "suspend", wanted))
+        desired_rows.append(say(desired_rows[-1].at_s + later(rng), "resume", wanted))
+    return make(name, provider, desired_rows, wanted)
 
 
 NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
@@ -116,12 +116,12 @@ def _is_worse(scene: Scene, run: Run, search: Spec) -> bool:
     early = EarlyTerminate.model_validate(search["early_terminate"])
     assert isinstance(metric, dict)
     sign = -1.0 if metric.get("goal") == "maximize" else 1.0
-    told: dict[int, tuple[int, str]] = {}
+    fields: dict[int, tuple[int, str]] = {}
     for it in scene.now.runs_of(run.uid):
         if scene.now.reported.get(it.name):
-            told[it.index] = max(told.get(it.index, (0, "")), (it.attempt, it.name))
+            fields[it.index] = max(fields.get(it.index, (0, "")), (it.attempt, it.name))
     histories = {
-        name: [sign * value for value in scene.now.reported[name]] for _, name in told.values()
+        name: [sign * value for value in scene.now.reported[name]] for _, name in fields.values()
     }
     mine = histories.get(run.name, [])
     passed = [band for band in early.bands if band <= len(mine)]

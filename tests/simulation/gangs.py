@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.journal.record import Journal
-from fleetctl.providers.local.keeper.gang.gang import Gang
-from fleetctl.providers.local.keeper.run.together import Together
+from fleetctl.providers.local.supervisor.gang.gang import Gang
+from fleetctl.providers.local.supervisor.run.together import Together
 
 RUN = "run-0"
 

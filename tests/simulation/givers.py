@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.controllers.plan import TERMINAL_PHASES
+from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.tracking.annotations import PARAMS, PRIOR
 from tests.simulation import objects
 from tests.simulation.objects import Expect, Spec, Wanted
@@ -64,15 +64,15 @@ def _prior(rng: random.Random, name: str, provider: str) -> Scenario:
 def _together(
     rng: random.Random, name: str, provider: str, old: Wanted, new: Wanted, taking: Wanted
 ) -> Scenario:
-    wishes = [apply(0.0, old), apply(rng.choice((0.0, later(rng))), taking)]
+    desired_rows = [apply(0.0, old), apply(rng.choice((0.0, later(rng))), taking)]
     if rng.random() < 0.3:
-        wishes.append(say(later(rng), "suspend", old))
-        wishes.append(say(wishes[-1].at_s + later(rng), "resume", old))
+        desired_rows.append(say(later(rng), "suspend", old))
+        desired_rows.append(say(desired_rows[-1].at_s + later(rng), "resume", old))
     if rng.random() < 0.5:
-        at_s = max(wish.at_s for wish in wishes) + later(rng)
-        wishes += [apply(at_s, new), apply(at_s + later(rng), taking)]
-        return make(name, provider, wishes, new, taking)
-    return make(name, provider, wishes, old, taking)
+        at_s = max(desired.at_s for desired in desired_rows) + later(rng)
+        desired_rows += [apply(at_s, new), apply(at_s + later(rng), taking)]
+        return make(name, provider, desired_rows, new, taking)
+    return make(name, provider, desired_rows, old, taking)
 
 
 NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
@@ -105,9 +105,9 @@ def what_a_search_begins_from_is_what_another_came_to(scene: Scene) -> Iterator[
         sign = _sign(giver)
         found = sorted((sign * value, run.params) for value, run in _ends(scene, giver))
         taken = parsed(taker.annotations[PRIOR])["trials"]
-        told = sorted((value, point) for point, value in taken)
-        if told != [(value, parsed(params)) for value, params in found]:
-            yield f"{taker.key} takes {told}; {giver.key} came to {found}"
+        listed = sorted((value, point) for point, value in taken)
+        if listed != [(value, parsed(params)) for value, params in found]:
+            yield f"{taker.key} takes {listed}; {giver.key} came to {found}"
     for resource, run in _begun(scene, "search"):
         if "priorTrials" in spec(resource)["search"] and PRIOR not in resource.annotations:
             yield f"`{run.name}` begins before the trials are taken that warm its search"

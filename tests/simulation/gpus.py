@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from fleetctl.providers.base import RunOrder
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs.blocks.template import Template
 
 # How many times as much as a sandbox without any.
@@ -25,13 +25,13 @@ def dearest(template: Template) -> float:
     return max((FACTORS[it] for it in listed(template)), default=1.0)
 
 
-def given(order: RunOrder) -> str:
+def given(order: RunRequest) -> str:
     """One of its list, the same for each sandbox that is made for a run; empty without a list."""
     names = listed(order.template)
     return names[crc32(order.run.encode()) % len(names)] if names else ""
 
 
-def told(order: RunOrder) -> tuple[str, ...]:
+def told(order: RunRequest) -> tuple[str, ...]:
     """What the driver says; in one run of four it says nothing."""
     name = given(order)
     silent = crc32(order.run.encode()) // 2 % 4 == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.cache_checks import CACHE_CHECKS
+from tests.simulation.desired_checks import DESIRED_CHECKS
 from tests.simulation.early_ends import EARLY_CHECKS
 from tests.simulation.givers import GIVER_CHECKS
 from tests.simulation.money_checks import BILL_CHECKS, MONEY_CHECKS
@@ -18,13 +19,12 @@ from tests.simulation.savings import SAVING_CHECKS
 from tests.simulation.scene import Check, Scene
 from tests.simulation.searches import SEARCH_CHECKS
 from tests.simulation.wandb import WANDB_CHECKS
-from tests.simulation.wish_checks import WISH_CHECKS
 from tests.simulation.world_checks import WORLD_CHECKS
 
 COMMIT_CHECKS: tuple[Check, ...] = (
     *RECORD_CHECKS,
     *CACHE_CHECKS,
-    *WISH_CHECKS,
+    *DESIRED_CHECKS,
     *PLACE_COMMIT_CHECKS,
     *MONEY_CHECKS,
     *EARLY_CHECKS,

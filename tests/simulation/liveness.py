@@ -1,6 +1,6 @@
-"""What must be reached once faults and wishes have stopped, and stay so (I14, I20, I22, I23, I26).
+"""What must be reached once faults and specs have stopped, and stay so (I14, I20, I22, I23, I26).
 
-`unsettled` names what is not as wished; empty means that desired and actual are equal.
+`unsettled` names what is not as desired; empty means that desired and actual are equal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Ends = Mapping[tuple[str, str], Expect]
 
 
 def unsettled(scene: Scene, ends: Ends) -> Iterator[str]:
-    """I14: within a bound after the last fault, every object is as it was wished and nothing is
+    """I14: within a bound after the last fault, every object is as it was desired and nothing is
     left over.
     """
     yield from _busy(scene)
@@ -121,10 +121,13 @@ def _not_at_its_end(scene: Scene, kind: str, name: str, expect: Expect) -> Itera
 
 def _not_the_right_units(scene: Scene, resource: Resource, expect: Expect) -> Iterator[str]:
     seen = status(resource)
-    for name, wished in (("completedIndexes", expect.succeeded), ("failedIndexes", expect.failed)):
+    for name, desired_now in (
+        ("completedIndexes", expect.succeeded),
+        ("failedIndexes", expect.failed),
+    ):
         found = indexes(str(seen.get(name, "")))
-        if wished is not None and found != sorted(wished):
-            yield f"{resource.key} has {name} {found}; wished are {sorted(wished)}"
+        if desired_now is not None and found != sorted(desired_now):
+            yield f"{resource.key} has {name} {found}; wished are {sorted(desired_now)}"
     rows = {run.index for run in scene.now.runs_of(resource.uid) if run.state is RunState.SUCCEEDED}
     completed = indexes(str(seen.get("completedIndexes", "")))
     if seen.get("succeeded") != len(completed) or not rows.issuperset(completed):

@@ -73,7 +73,7 @@ def _shared(rng: random.Random, name: str, provider: str) -> Scenario:
     jobs = [replace(_job(rng, provider, it), labels={"team": "a"}) for it in ("one", "two")]
     other = _job(rng, provider, "other", parallelism=1)
     t1 = later(rng)
-    wishes = [
+    desired_rows = [
         apply(0.0, team),
         apply(0.0, jobs[0]),
         apply(rng.choice((0.0, 5.0)), jobs[1]),
@@ -82,14 +82,14 @@ def _shared(rng: random.Random, name: str, provider: str) -> Scenario:
     ]
     again = rng.random() < 0.5
     if again:
-        wishes.append(apply(t1 + rng.choice((0.0, 1.0, 60.0)), jobs[0]))
+        desired_rows.append(apply(t1 + rng.choice((0.0, 1.0, 60.0)), jobs[0]))
     ends = [jobs[0].changed(ANY_END if again else GONE), jobs[1].changed(ANY_END)]
     if rng.random() < 0.4:
         rich = team.changed(maxCost=PLENTY_USD)
-        wishes.append(apply(wishes[-1].at_s + later(rng), rich))
+        desired_rows.append(apply(desired_rows[-1].at_s + later(rng), rich))
         ends = [jobs[0] if again else jobs[0].changed(GONE), jobs[1]]
-    wishes.sort(key=lambda wish: wish.at_s)
-    return make(name, provider, wishes, team, other, *ends)
+    desired_rows.sort(key=lambda desired: desired.at_s)
+    return make(name, provider, desired_rows, team, other, *ends)
 
 
 def _unpriced(rng: random.Random, name: str, provider: str) -> Scenario:

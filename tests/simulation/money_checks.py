@@ -97,12 +97,12 @@ def _caps(scene: Scene) -> list[tuple[str, float, float, list[str]]]:
     """(owner, cap, since when it counts, the objects under it)."""
     found: list[tuple[str, float, float, list[str]]] = []
     for resource in scene.now.resources.values():
-        wish = spec(resource)
+        desired = spec(resource)
         if resource.kind == "Budget" and resource.deleted_at_s is None:
-            selector = wish.get("selector", {})
-            since_s, _ = period_of(wish.get("period", "month"), scene.world.now_s)
+            selector = desired.get("selector", {})
+            since_s, _ = period_of(desired.get("period", "month"), scene.world.now_s)
             under = [uid for uid, it in scene.payers.items() if selects(selector, it.labels)]
-            found.append((resource.key, wish["maxCost"], since_s, under))
+            found.append((resource.key, desired["maxCost"], since_s, under))
         elif own := _own(resource):
             found.append((resource.key, own["maxCost"], 0.0, [resource.uid]))
     return found

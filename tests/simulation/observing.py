@@ -15,7 +15,7 @@ from fleetctl.controllers.model import (
     Observation,
     Saved,
 )
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.specs.values.hashing import canonical_json
 from tests.simulation import gpus, nodes
 from tests.simulation.models import Model

@@ -53,7 +53,7 @@ def remember_limits(scene: Scene) -> Iterator[str]:
 
 
 def starts_within_breakers(scene: Scene) -> Iterator[str]:
-    """I6: no commit wishes for a new sandbox that takes live spend above maxSpendPerHour."""
+    """I6: no commit asks for a new sandbox that takes live spend above maxSpendPerHour."""
     for resource in _providers(scene):
         most = spec(resource).get("breaker", {}).get("maxSpendPerHour")
         live = [run for run in scene.now.runs.values() if run.state in LIVE_STATES]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from tests.simulation import objects
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, READY, Spec, Wanted
-from tests.simulation.scenario import Quota, Scenario, Wish, apply, later, make, say
+from tests.simulation.scenario import Desired, Quota, Scenario, apply, later, make, say
 
 
 def _several(rng: random.Random, first: str) -> list[str]:
@@ -50,49 +50,49 @@ def _spill(rng: random.Random, name: str, first: str) -> Scenario:
     names = _several(rng, first)
     more: Spec = {"sandbox": {"reuse": rng.choice((2, "all"))}} if rng.random() < 0.3 else {}
     job = _job(rng, "job", _placement(rng, names, rng.choice(("ordered", "anyOf"))), **more)
-    wishes = [apply(0.0, job)]
+    desired_rows = [apply(0.0, job)]
     quotas = _quotas(rng, names)
     if rng.random() < 0.2:
-        wishes.append(say(later(rng), "delete", job))
-        return make(name, first, wishes, job.changed(GONE), quotas=quotas)
-    return make(name, first, wishes, job, quotas=quotas)
+        desired_rows.append(say(later(rng), "delete", job))
+        return make(name, first, desired_rows, job.changed(GONE), quotas=quotas)
+    return make(name, first, desired_rows, job, quotas=quotas)
 
 
 def _placement_changes(rng: random.Random, name: str, first: str) -> Scenario:
     names = _several(rng, first)
     a = _job(rng, "job", _placement(rng, names))
     b = a.changed(placement=_placement(rng, names[::-1]))
-    wishes = [apply(0.0, a), apply(later(rng), b)]
+    desired_rows = [apply(0.0, a), apply(later(rng), b)]
     if rng.random() < 0.5:
-        wishes.append(apply(wishes[-1].at_s + later(rng), a))
-        return make(name, first, wishes, a, quotas=_quotas(rng, names))
-    return make(name, first, wishes, b, quotas=_quotas(rng, names))
+        desired_rows.append(apply(desired_rows[-1].at_s + later(rng), a))
+        return make(name, first, desired_rows, a, quotas=_quotas(rng, names))
+    return make(name, first, desired_rows, b, quotas=_quotas(rng, names))
 
 
 def _limits(rng: random.Random, name: str, first: str) -> Scenario:
     """Two jobs at places whose limits are set, changed, lifted and set again."""
     names = _several(rng, first)
     jobs = [_job(rng, it, _placement(rng, names), tasks_max=5) for it in ("one", "two")]
-    wishes = [apply(rng.choice((0.0, 3.0)), it) for it in jobs]
+    desired_rows = [apply(rng.choice((0.0, 3.0)), it) for it in jobs]
     ends = list(jobs)
     for place in names[: rng.randint(1, 2)]:
-        wished, end = _changes(rng, place)
-        wishes += wished
+        desired_now, end = _changes(rng, place)
+        desired_rows += desired_now
         ends.append(end)
-    return make(name, first, wishes, *ends, quotas=_quotas(rng, names)[:1])
+    return make(name, first, desired_rows, *ends, quotas=_quotas(rng, names)[:1])
 
 
-def _changes(rng: random.Random, place: str) -> tuple[list[Wish], Wanted]:
+def _changes(rng: random.Random, place: str) -> tuple[list[Desired], Wanted]:
     a = provider(place, limits={"maxConcurrent": rng.randint(1, 3)})
     b = provider(place, limits={"maxConcurrent": rng.randint(1, 4)})
-    wishes = [apply(0.0, a), apply(later(rng), b)]
+    desired_rows = [apply(0.0, a), apply(later(rng), b)]
     if rng.random() < 0.4:
-        wishes.append(say(wishes[-1].at_s + later(rng), "delete", b))
+        desired_rows.append(say(desired_rows[-1].at_s + later(rng), "delete", b))
         if rng.random() < 0.5:
-            wishes.append(apply(wishes[-1].at_s + rng.choice((0.1, 20.0)), a))
-            return wishes, a
-        return wishes, b.changed(GONE)
-    return wishes, b
+            desired_rows.append(apply(desired_rows[-1].at_s + rng.choice((0.1, 20.0)), a))
+            return desired_rows, a
+        return desired_rows, b.changed(GONE)
+    return desired_rows, b
 
 
 def _minutes(rng: random.Random, name: str, first: str) -> Scenario:
@@ -106,15 +106,15 @@ def _minutes(rng: random.Random, name: str, first: str) -> Scenario:
 def _cheapest(rng: random.Random, name: str, first: str) -> Scenario:
     """Prices of the user's own, and breakers that let few run at once."""
     names = _several(rng, first)
-    objects_, wishes = [], []
+    objects_, desired_rows = [], []
     for place in names:
         price = rng.choice((0.5, 1.0, 2.0))
         most = price * rng.choice((1, 1.5, 3))
         said = provider(place, prices={"perHour": price}, breaker={"maxSpendPerHour": most})
         objects_.append(said)
-        wishes.append(apply(0.0, said))
+        desired_rows.append(apply(0.0, said))
     job = _job(rng, "job", _placement(rng, names, "anyOf"))
-    return make(name, first, [*wishes, apply(0.1, job)], job, *objects_)
+    return make(name, first, [*desired_rows, apply(0.1, job)], job, *objects_)
 
 
 SCENARIOS: dict[str, Callable[[random.Random, str, str], Scenario]] = {

@@ -14,7 +14,14 @@ from contextlib import contextmanager
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Observation
-from fleetctl.providers.base import FunctionAsset, LogChunk, Notify, Owned, RunOrder, RunRef
+from fleetctl.providers.contract.base import (
+    FunctionAsset,
+    LogChunk,
+    Notify,
+    Owned,
+    RunRef,
+    RunRequest,
+)
 from fleetctl.specs.blocks.template import Template
 from tests.simulation import gpus
 from tests.simulation.faults import Life
@@ -51,7 +58,7 @@ class SimProvider:
 
     # ---- runs
 
-    async def start(self, order: RunOrder) -> str:
+    async def start(self, order: RunRequest) -> str:
         if order.sandbox == order.run and not order.handle:
             self._politeness.creates(self._model, now_s=self._world.timeline.now_s)
         asked_at_s = self._world.now_s

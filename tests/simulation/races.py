@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tests.simulation import objects
 from tests.simulation.objects import GONE, Spec, Wanted
-from tests.simulation.scenario import Scenario, Wish, apply, later, make, say
+from tests.simulation.scenario import Desired, Scenario, apply, later, make, say
 
 VOLUME_CHANGES_S = (10.0, 60.0, 200.0)
 
@@ -18,8 +18,8 @@ VOLUME_CHANGES_S = (10.0, 60.0, 200.0)
 def _overtaken(rng: random.Random, name: str, provider: str) -> Scenario:
     """What was opened for editing is deleted, and then the edit is written."""
     wanted = objects.job(rng, provider=provider)
-    wishes = [apply(0.0, wanted), say(later(rng), "overtake", wanted)]
-    return make(name, provider, wishes, wanted.changed(GONE))
+    desired_rows = [apply(0.0, wanted), say(later(rng), "overtake", wanted)]
+    return make(name, provider, desired_rows, wanted.changed(GONE))
 
 
 def _damaged(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -28,8 +28,8 @@ def _damaged(rng: random.Random, name: str, provider: str) -> Scenario:
         {"n": n, "seconds": objects.ENDLESS_S, "fails": 0} for n in range(rng.randint(1, 4))
     ]
     hurt = objects.job_of(rng, tasks, provider=provider, template={"command": ["work"]})
-    wishes = [apply(0.0, hurt), say(later(rng), "damage", hurt)]
-    play = make(name, provider, wishes, hurt.changed(GONE))
+    desired_rows = [apply(0.0, hurt), say(later(rng), "damage", hurt)]
+    play = make(name, provider, desired_rows, hurt.changed(GONE))
     return replace(play, afterwards=(say(0.0, "delete", hurt),))
 
 
@@ -38,13 +38,13 @@ def _volume_changes(rng: random.Random, name: str, provider: str) -> Scenario:
     tasks = [objects.task(rng, number=n, backoff_limit=0, may_fail=False) for n in range(3)]
     template = {"command": ["work"], "volumes": [{"name": "vol", "mountPath": "/data"}]}
     vol = Wanted("Volume", "vol", {"provider": provider}, objects.READY)
-    wishes: list[Wish] = [apply(0.0, vol)]
+    desired_rows: list[Desired] = [apply(0.0, vol)]
     users, at_s = [], 0.0
     for number, which in enumerate(("one", "two", "three")):
         if number and rng.random() < 0.6:
             policy = ("Delete", "Retain")[number % 2]
             vol = vol.changed(deletionPolicy=policy)
-            wishes.append(apply(at_s, vol))
+            desired_rows.append(apply(at_s, vol))
         users.append(
             objects.job_of(
                 rng,
@@ -55,9 +55,9 @@ def _volume_changes(rng: random.Random, name: str, provider: str) -> Scenario:
                 cache={"policy": "ReuseSucceeded"},
             )
         )
-        wishes.append(apply(at_s + 0.1, users[-1]))
+        desired_rows.append(apply(at_s + 0.1, users[-1]))
         at_s += rng.choice(VOLUME_CHANGES_S)
-    return make(name, provider, wishes, vol, *users)
+    return make(name, provider, desired_rows, vol, *users)
 
 
 NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {

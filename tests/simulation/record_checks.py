@@ -21,7 +21,7 @@ FENCED = ("Superseded", "NoLongerWanted", "Deleted", "EarlyTerminated")
 
 def succeeds_once(scene: Scene) -> Iterator[str]:
     """I2: a unit succeeds at most once under the same parameters and content, unless it was asked
-    for again, or another content was wished for in between.
+    for again, or another content was desired in between.
     """
     for (uid, index), runs in scene.now.units():
         kept = _since_asked(runs)
@@ -85,15 +85,15 @@ def attempts_in_bounds(scene: Scene) -> Iterator[str]:
         resource = scene.now.resources.get(uid)
         if resource is None or "checkpoint" in spec(resource):
             continue  # those count since their last checkpoint: savings.counts_from_progress
-        wish = spec(resource)
-        app_limit = wish.get("backoffLimitPerIndex", wish.get("maxRestarts", 0))
+        desired = spec(resource)
+        app_limit = desired.get("backoffLimitPerIndex", desired.get("maxRestarts", 0))
         runs = _since_asked(runs)
         same = [run for run in runs if run.template_hash == runs[-1].template_hash]
         failed = sum(run.state is RunState.FAILED for run in same)
         lost = sum(run.state is RunState.LOST for run in same)
         if failed > app_limit + 1 and len(same) == len(runs):
             yield f"index {index} of {uid} failed {failed} times; the limit is {app_limit}"
-        if lost > wish.get("maxInfraRetries", 5) + 1:
+        if lost > desired.get("maxInfraRetries", 5) + 1:
             yield f"index {index} of {uid} was lost {lost} times"
 
 
@@ -129,7 +129,7 @@ def only_the_newest_lives(scene: Scene) -> Iterator[str]:
 
 
 def the_stopped_never_count(scene: Scene) -> Iterator[str]:
-    """I8: an attempt that was stopped because its wish had changed is no success, however it
+    """I8: an attempt that was stopped because its spec had changed is no success, however it
     ended.
     """
     for name, run in scene.before.runs.items():

@@ -1,4 +1,4 @@
-"""Plays one seed: the wishes, the faults, the deaths of the controller, then quiet, then the demand
+"""Plays one seed: the specs, the faults, the deaths of the controller, then quiet, then the demand
 for peace.
 
 A `Play` outlives the incarnations of the controller. Each incarnation has its own event loop, store
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from fleetctl.common.errors import StoreError
-from fleetctl.controllers.kind import Params
+from fleetctl.controllers.planning.kind import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.settings import Settings
 from fleetctl.stores.base import DiskFull
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
 from tests.simulation import acts, wandb
@@ -72,7 +72,7 @@ class Outcome:
 
 
 def simulate(seed: int, options: Options = Options()) -> Outcome:
-    """One seed from the first wish to lasting peace. Equal arguments give equal outcomes."""
+    """One seed from the first spec to lasting peace. Equal arguments give equal outcomes."""
     with seeded_ids(seed):
         play = Play(seed, draw(seed, only=options.scenario), options)
         with Complaints(play.breach):

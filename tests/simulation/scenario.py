@@ -1,4 +1,4 @@
-"""What a scenario is: wishes at their times, and the end that must come. Used by the files that
+"""What a scenario is: specs at their times, and the end that must come. Used by the files that
 generate them.
 """
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from tests.simulation.objects import Expect, Spec, Wanted
 
-# When a later wish comes: while things start, in the middle, or when most of it is over.
+# When a later spec comes: while things start, in the middle, or when most of it is over.
 MOMENTS_S = (0.3, 2.0, 9.0, 30.0, 120.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Desired:
     """verb: apply, delete, suspend, resume, retry, poison (a stored spec that nobody can read),
     damage (the same of an object that runs) or overtake (deleted while somebody edits it).
 
@@ -36,17 +36,17 @@ class Quota:
     provider: str
     from_s: float
     to_s: float
-    seats: int
+    slots: int
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     name: str
     provider: str
-    wishes: tuple[Wish, ...]
+    desired_rows: tuple[Desired, ...]
     expect: dict[tuple[str, str], Expect]
     orphans: int = 0  # sandboxes with our tag that no record speaks of
-    afterwards: tuple[Wish, ...] = ()  # wishes that come when the faults are over
+    afterwards: tuple[Desired, ...] = ()  # specs that come when the faults are over
     outage: str = ""  # a provider that stays down long after all other faults ended
     quotas: tuple[Quota, ...] = ()
     later_s: float = 0.0  # how much later than others it begins, by the clock on the wall
@@ -55,28 +55,28 @@ class Scenario:
     @property
     def providers(self) -> frozenset[str]:
         """All that its objects name."""
-        named = [name for wish in self.wishes for name in _providers(wish)]
+        named = [name for desired in self.desired_rows for name in _providers(desired)]
         return frozenset({self.provider, *named})
 
 
-def _providers(wish: Wish) -> list[str]:
-    if wish.kind == "Provider":
-        return [wish.name]
-    if not wish.spec or wish.kind == "Budget":
+def _providers(desired: Desired) -> list[str]:
+    if desired.kind == "Provider":
+        return [desired.name]
+    if not desired.spec or desired.kind == "Budget":
         return []
-    placement = wish.spec.get("placement")
+    placement = desired.spec.get("placement")
     if not isinstance(placement, dict):
-        return [str(wish.spec.get("provider"))]
+        return [str(desired.spec.get("provider"))]
     many = placement.get("ordered") or placement.get("anyOf")
     return [str(it["provider"]) for it in many] if many else [str(placement["provider"])]
 
 
-def apply(at_s: float, wanted: Wanted) -> Wish:
-    return Wish(at_s, "apply", wanted.kind, wanted.name, wanted.spec, wanted.labels)
+def apply(at_s: float, wanted: Wanted) -> Desired:
+    return Desired(at_s, "apply", wanted.kind, wanted.name, wanted.spec, wanted.labels)
 
 
-def say(at_s: float, verb: str, wanted: Wanted) -> Wish:
-    return Wish(at_s, verb, wanted.kind, wanted.name)
+def say(at_s: float, verb: str, wanted: Wanted) -> Desired:
+    return Desired(at_s, verb, wanted.kind, wanted.name)
 
 
 def later(rng: random.Random) -> float:
@@ -86,12 +86,12 @@ def later(rng: random.Random) -> float:
 def make(
     name: str,
     provider: str,
-    wishes: list[Wish],
+    desired_rows: list[Desired],
     *ends: Wanted,
     orphans: int = 0,
     outage: str = "",
     quotas: tuple[Quota, ...] = (),
 ) -> Scenario:
     expect = {(it.kind, it.name): it.expect for it in ends}
-    told = sorted(wishes, key=lambda wish: wish.at_s)
-    return Scenario(name, provider, tuple(told), expect, orphans, outage=outage, quotas=quotas)
+    listed = sorted(desired_rows, key=lambda desired: desired.at_s)
+    return Scenario(name, provider, tuple(listed), expect, orphans, outage=outage, quotas=quotas)

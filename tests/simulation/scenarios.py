@@ -1,4 +1,4 @@
-"""Generated sequences of wishes: which objects a person applies, changes and deletes, and when.
+"""Generated sequences of specs: which objects a person applies, changes and deletes, and when.
 
 Each scenario is one line in SCENARIOS. The sequences are those that break operators in the field:
 the desired state goes A, B, A; an object is deleted while it starts; the same name is applied again
@@ -24,7 +24,7 @@ from tests.simulation import (
 )
 from tests.simulation.models import MODELS
 from tests.simulation.objects import GONE, SUSPENDED, Expect, Spec, Wanted
-from tests.simulation.scenario import Scenario, Wish
+from tests.simulation.scenario import Desired, Scenario
 from tests.simulation.scenario import apply as _apply
 from tests.simulation.scenario import later as _later
 from tests.simulation.scenario import make as _make
@@ -70,11 +70,11 @@ def _task_count(rng: random.Random, name: str, provider: str) -> Scenario:
     first, second = rng.choice(((few, more), (more, few)))
     a = objects.job_of(rng, tasks[:first], provider=provider, backoff_limit=limit)
     b = a.changed(objects.end_of(tasks[:second], limit), tasks={"items": tasks[:second]})
-    wishes = [_apply(0.0, a), _apply(_later(rng), b)]
+    desired_rows = [_apply(0.0, a), _apply(_later(rng), b)]
     if rng.random() < 0.5:
-        wishes.append(_apply(wishes[-1].at_s + _later(rng), a))
-        return _make(name, provider, wishes, a)
-    return _make(name, provider, wishes, b)
+        desired_rows.append(_apply(desired_rows[-1].at_s + _later(rng), a))
+        return _make(name, provider, desired_rows, a)
+    return _make(name, provider, desired_rows, b)
 
 
 def _template(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -89,43 +89,47 @@ def _template(rng: random.Random, name: str, provider: str) -> Scenario:
     b = a.changed(template={"command": ["work", "better"], "timeoutSeconds": 90})
     if rng.random() < 0.2:
         b = b.changed(onChange="Keep")
-    wishes = [_apply(0.0, a), _apply(_later(rng), b)]
+    desired_rows = [_apply(0.0, a), _apply(_later(rng), b)]
     if rng.random() < 0.5:
-        wishes.append(_apply(wishes[-1].at_s + _later(rng), a))
-    return _make(name, provider, wishes, b)
+        desired_rows.append(_apply(desired_rows[-1].at_s + _later(rng), a))
+    return _make(name, provider, desired_rows, b)
 
 
 def _suspend(rng: random.Random, name: str, provider: str) -> Scenario:
     wanted = _any_object(rng, provider)
-    wishes = [_apply(0.0, wanted), _say(_later(rng), "suspend", wanted)]
+    desired_rows = [_apply(0.0, wanted), _say(_later(rng), "suspend", wanted)]
     if rng.random() < 0.7:
-        wishes.append(_say(wishes[-1].at_s + _later(rng), "resume", wanted))
-        return _make(name, provider, wishes, wanted)
+        desired_rows.append(_say(desired_rows[-1].at_s + _later(rng), "resume", wanted))
+        return _make(name, provider, desired_rows, wanted)
     # What was over before the suspension stays over.
-    return _make(name, provider, wishes, wanted.changed(Expect("Suspended|Succeeded|Failed")))
+    return _make(name, provider, desired_rows, wanted.changed(Expect("Suspended|Succeeded|Failed")))
 
 
 def _suspended_at_birth(rng: random.Random, name: str, provider: str) -> Scenario:
     wanted = objects.job(rng, provider=provider, suspend=True)
     if rng.random() < 0.5:
         return _make(name, provider, [_apply(0.0, wanted)], wanted.changed(SUSPENDED))
-    wishes = [_apply(0.0, wanted), _say(_later(rng), "resume", wanted)]
-    return _make(name, provider, wishes, wanted)
+    desired_rows = [_apply(0.0, wanted), _say(_later(rng), "resume", wanted)]
+    return _make(name, provider, desired_rows, wanted)
 
 
 def _delete(rng: random.Random, name: str, provider: str) -> Scenario:
     wanted = _any_object(rng, provider)
-    wishes = [_apply(0.0, wanted), _say(_later(rng), "delete", wanted)]
-    return _make(name, provider, wishes, wanted.changed(GONE))
+    desired_rows = [_apply(0.0, wanted), _say(_later(rng), "delete", wanted)]
+    return _make(name, provider, desired_rows, wanted.changed(GONE))
 
 
 def _reapply(rng: random.Random, name: str, provider: str) -> Scenario:
-    """Deleted, and the same name wished for again at once, as it was or otherwise."""
+    """Deleted, and the same name desired again at once, as it was or otherwise."""
     a = objects.job(rng, provider=provider)
     b = a if rng.random() < 0.5 else objects.job(rng, provider=provider)
     t1 = _later(rng)
-    wishes = [_apply(0.0, a), _say(t1, "delete", a), _apply(t1 + rng.choice((0.0, 0.1, 20.0)), b)]
-    return _make(name, provider, wishes, b)
+    desired_rows = [
+        _apply(0.0, a),
+        _say(t1, "delete", a),
+        _apply(t1 + rng.choice((0.0, 0.1, 20.0)), b),
+    ]
+    return _make(name, provider, desired_rows, b)
 
 
 def _twice(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -137,11 +141,11 @@ def _twice(rng: random.Random, name: str, provider: str) -> Scenario:
 def _reuse(rng: random.Random, name: str, provider: str) -> Scenario:
     sandbox = {"reuse": rng.choice((2, 3, "all"))}
     wanted = objects.job(rng, provider=provider, sandbox=sandbox)
-    wishes = [_apply(0.0, wanted)]
+    desired_rows = [_apply(0.0, wanted)]
     if rng.random() < 0.3:
-        wishes.append(_say(_later(rng), "delete", wanted))
-        return _make(name, provider, wishes, wanted.changed(GONE))
-    return _make(name, provider, wishes, wanted)
+        desired_rows.append(_say(_later(rng), "delete", wanted))
+        return _make(name, provider, desired_rows, wanted.changed(GONE))
+    return _make(name, provider, desired_rows, wanted)
 
 
 def _workers(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -170,12 +174,12 @@ def _volumes(rng: random.Random, name: str, provider: str) -> Scenario:
     vol = objects.volume(rng, provider=provider)
     template = {"command": ["work"], "volumes": [{"name": "vol", "mountPath": "/data"}]}
     user = objects.job(rng, provider=provider, tasks_max=4, template=template)
-    wishes = [_apply(0.0, vol), _apply(0.0, user)]
+    desired_rows = [_apply(0.0, vol), _apply(0.0, user)]
     if rng.random() < 0.5:
         t1 = _later(rng)
-        wishes += [_say(t1, "delete", user), _say(t1, "delete", vol)]
-        return _make(name, provider, wishes, vol.changed(GONE), user.changed(GONE))
-    return _make(name, provider, wishes, vol, user)
+        desired_rows += [_say(t1, "delete", user), _say(t1, "delete", vol)]
+        return _make(name, provider, desired_rows, vol.changed(GONE), user.changed(GONE))
+    return _make(name, provider, desired_rows, vol, user)
 
 
 def _refused(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -256,17 +260,21 @@ def _bulkhead(rng: random.Random, name: str, provider: str) -> Scenario:
     broken = rng.choice(others)
     good = objects.job(rng, provider=provider, name="good", tasks_max=4)
     stuck = objects.job(rng, provider=broken, name="stuck", tasks_max=3)
-    wishes = [Wish(0.0, "poison", "BatchJob", "poison"), _apply(0.0, stuck), _apply(1.0, good)]
+    desired_rows = [
+        Desired(0.0, "poison", "BatchJob", "poison"),
+        _apply(0.0, stuck),
+        _apply(1.0, good),
+    ]
     poison = Wanted("BatchJob", "poison", {}, GONE)
-    play = _make(name, provider, wishes, good, stuck, poison, outage=broken)
+    play = _make(name, provider, desired_rows, good, stuck, poison, outage=broken)
     return replace(play, afterwards=(_say(0.0, "delete", poison),))
 
 
 def _two_objects(rng: random.Random, name: str, provider: str) -> Scenario:
     one = objects.job(rng, provider=provider, name="one", tasks_max=4)
     two = objects.grid(rng, provider=rng.choice(tuple(MODELS)), name="two")
-    wishes = [_apply(0.0, one), _apply(0.5, two), _say(_later(rng), "delete", one)]
-    return _make(name, provider, wishes, one.changed(GONE), two, orphans=1)
+    desired_rows = [_apply(0.0, one), _apply(0.5, two), _say(_later(rng), "delete", one)]
+    return _make(name, provider, desired_rows, one.changed(GONE), two, orphans=1)
 
 
 def _crowd(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -275,8 +283,8 @@ def _crowd(rng: random.Random, name: str, provider: str) -> Scenario:
     jobs = [
         objects.job(rng, provider=provider, name=it, tasks_max=4, parallelism=3) for it in names
     ]
-    wishes = [_apply(number * rng.choice((0.0, 3.0)), it) for number, it in enumerate(jobs)]
-    return _make(name, provider, sorted(wishes, key=lambda wish: wish.at_s), *jobs)
+    desired_rows = [_apply(number * rng.choice((0.0, 3.0)), it) for number, it in enumerate(jobs)]
+    return _make(name, provider, sorted(desired_rows, key=lambda desired: desired.at_s), *jobs)
 
 
 def _equal(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -292,28 +300,28 @@ def _equal(rng: random.Random, name: str, provider: str) -> Scenario:
         {"cache": {"policy": "ReuseSucceeded"}},
         {"template": {"command": ["work", "better"]}},
     )
-    wishes, ends, at_s = [], [], 0.0
+    desired_rows, ends, at_s = [], [], 0.0
     for which in ("one", "two", "three"):
         chosen = rng.sample(tasks, rng.randint(1, len(tasks)))
         made = objects.job_of(rng, chosen, provider=provider, name=which, backoff_limit=limit)
         made = replace(made, spec=made.spec | rng.choice(changes))
-        wishes.append(_apply(at_s, made))
+        desired_rows.append(_apply(at_s, made))
         at_s += _later(rng)
         if which != "three" and rng.random() < 0.4:
-            wishes.append(_say(at_s, "delete", made))
+            desired_rows.append(_say(at_s, "delete", made))
             made = made.changed(GONE)
         ends.append(made)
-    return _make(name, provider, wishes, *ends)
+    return _make(name, provider, desired_rows, *ends)
 
 
 def _retry(rng: random.Random, name: str, provider: str) -> Scenario:
     """All that has run is wanted again, in the middle or at the end, perhaps twice."""
     a = objects.job(rng, provider=provider)
     t1 = _later(rng)
-    wishes = [_apply(0.0, a), _say(t1, "retry", a)]
+    desired_rows = [_apply(0.0, a), _say(t1, "retry", a)]
     if rng.random() < 0.4:
-        wishes.append(_say(t1 + _later(rng), "retry", a))
-    return _make(name, provider, wishes, a)
+        desired_rows.append(_say(t1 + _later(rng), "retry", a))
+    return _make(name, provider, desired_rows, a)
 
 
 def _again(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -326,12 +334,12 @@ def _again(rng: random.Random, name: str, provider: str) -> Scenario:
     a = objects.job_of(rng, tasks, provider=provider, backoff_limit=limit, sandbox=sandbox)
     chosen = rng.sample(tasks, rng.randint(1, 3))
     beside = objects.job_of(rng, chosen, provider=provider, name="beside", backoff_limit=limit)
-    wishes, at_s = [_apply(0.0, a), _apply(rng.choice((0.0, 5.0, 40.0)), beside)], 0.0
+    desired_rows, at_s = [_apply(0.0, a), _apply(rng.choice((0.0, 5.0, 40.0)), beside)], 0.0
     for _ in range(rng.randint(1, 3)):
         gone_s = at_s + _later(rng)
         at_s = gone_s + rng.choice((0.0, 0.1, 1.0, 20.0))
-        wishes += [_say(gone_s, "delete", a), _apply(at_s, a)]
-    return _make(name, provider, wishes, a, beside)
+        desired_rows += [_say(gone_s, "delete", a), _apply(at_s, a)]
+    return _make(name, provider, desired_rows, a, beside)
 
 
 def _namespaces(rng: random.Random, name: str, provider: str) -> Scenario:
@@ -346,9 +354,9 @@ def _namespaces(rng: random.Random, name: str, provider: str) -> Scenario:
     theirs = [replace(it, name=f"team.{it.name}") for it in ours]
     stays, goes = (ours, theirs) if rng.random() < 0.5 else (theirs, ours)
     t1 = _later(rng)
-    wishes = [_apply(0.0, it) for it in (*ours, *theirs)]
-    wishes += [_say(t1, "delete", it) for it in reversed(goes)]
-    return _make(name, provider, wishes, *stays, *(it.changed(GONE) for it in goes))
+    desired_rows = [_apply(0.0, it) for it in (*ours, *theirs)]
+    desired_rows += [_say(t1, "delete", it) for it in reversed(goes)]
+    return _make(name, provider, desired_rows, *stays, *(it.changed(GONE) for it in goes))
 
 
 # The richest in states, so drawn more often than the others.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from fleetctl.controllers.model import Run
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from tests.simulation.payers import Known
 from tests.simulation.politeness import Politeness
 from tests.simulation.snapshot import EMPTY, Snapshot, spec

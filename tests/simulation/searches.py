@@ -50,10 +50,10 @@ def _changing(
     better = -1 if metric.get("goal") == "maximize" else 1
     old = made.changed(template=_template(0))
     new = made.changed(template=_template(better * 2 * LOSSES))
-    wishes = [apply(0.0, old)]
+    desired_rows = [apply(0.0, old)]
     if not metric or rng.random() < 0.5:
-        wishes.append(apply(later(rng), new))
-    return make(name, provider, wishes, made)
+        desired_rows.append(apply(later(rng), new))
+    return make(name, provider, desired_rows, made)
 
 
 def _template(shift: int) -> Spec:
@@ -66,7 +66,7 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
 }
 
 
-def best_of_what_is_wished(scene: Scene) -> Iterator[str]:
+def best_of_what_is_desired(scene: Scene) -> Iterator[str]:
     """I29: the best trial of a search is the best of those that ran the program that it names."""
     for resource, best in _searches(scene):
         search = spec(resource)["search"]
@@ -109,7 +109,7 @@ def the_target_is_reached_by_a_trial(scene: Scene) -> Iterator[str]:
 
 
 SEARCH_CHECKS: tuple[Check, ...] = (
-    best_of_what_is_wished,
+    best_of_what_is_desired,
     nothing_begins_after_the_target,
     the_target_is_reached_by_a_trial,
 )
@@ -118,9 +118,9 @@ SEARCH_CHECKS: tuple[Check, ...] = (
 def _searches(scene: Scene) -> Iterator[tuple[Resource, dict[str, object] | None]]:
     """With what each says of its best trial, once it has seen its spec."""
     for resource in scene.now.resources.values():
-        wish, seen = spec(resource), status(resource)
+        desired, seen = spec(resource), status(resource)
         current = seen.get("observedGeneration") == resource.generation
-        if current and wish.get("search", {}).get("metric") and resource.deleted_at_s is None:
+        if current and desired.get("search", {}).get("metric") and resource.deleted_at_s is None:
             yield resource, seen.get("best")
 
 
@@ -133,12 +133,12 @@ def _is_new(scene: Scene, run: Run) -> bool:
 
 
 def counted(scene: Scene, resource: Resource) -> list[Run]:
-    """The newest attempt of each unit that runs the program of the present wish."""
-    wished = spec(resource).get("template", {}).get("env", {}).get("shift", "0")
+    """The newest attempt of each unit that runs the program of the present spec."""
+    desired_now = spec(resource).get("template", {}).get("env", {}).get("shift", "0")
     newest: dict[int, Run] = {}
     for run in sorted(scene.now.runs_of(resource.uid), key=lambda run: run.attempt):
         work = scene.work_of(run)
-        if work is None or work.order.template.env.get("shift", "0") == wished:
+        if work is None or work.order.template.env.get("shift", "0") == desired_now:
             newest[run.index] = run
     return list(newest.values())
 

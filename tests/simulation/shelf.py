@@ -11,7 +11,7 @@ from fleetctl.controllers.model import CheckpointOrder, Saved
 from fleetctl.guest.checkpoints.disk import DIRECTORY
 from fleetctl.guest.checkpoints.formats import MARKER, format_of
 from fleetctl.guest.checkpoints.prepare import choose
-from fleetctl.providers.base import RunOrder
+from fleetctl.providers.contract.base import RunRequest
 
 PATH = "/ckpt/run"
 STEP = 10  # between two checkpoints
@@ -97,7 +97,7 @@ class Saving:
 NOTHING = Saving(None, sound=True, count=0)
 
 
-def saving_of(shelf: Shelf, order: RunOrder) -> Saving:
+def saving_of(shelf: Shelf, order: RunRequest) -> Saving:
     """To be asked when the work begins."""
     if order.checkpoint is None:
         return NOTHING

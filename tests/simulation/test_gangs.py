@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.nodes import outcome
-from fleetctl.providers.local.keeper.gang.gang import Gang
-from fleetctl.providers.local.keeper.run.together import Together
+from fleetctl.providers.local.supervisor.gang.gang import Gang
+from fleetctl.providers.local.supervisor.run.together import Together
 from tests.simulation.gangs import broken
 from tests.simulation.planted.plant import around, swapped
 

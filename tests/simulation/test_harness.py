@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.base import RunOrder, RunRef
+from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.specs.blocks.template import Template
 from tests.simulation.faults import Crash, CrashAt, Life
 from tests.simulation.loop import HotLoop, Timeline, VirtualLoop
@@ -18,8 +18,8 @@ from tests.simulation.observing import observe_run
 from tests.simulation.world import World
 
 
-def order(run: str = "run", **params: object) -> RunOrder:
-    return RunOrder(
+def order(run: str = "run", **params: object) -> RunRequest:
+    return RunRequest(
         run=run,
         sandbox=run,
         owner="us",

@@ -52,7 +52,7 @@ def test_all_invariants_hold_in_lives_that_nobody_has_played(block: int) -> None
 def test_the_end_is_the_same_with_and_without_faults() -> None:
     compared = 0
     for seed in range(40):
-        # Where a wish comes in the middle of the work, its moment may decide; those say no units.
+        # Where a spec comes in the middle of the work, its moment may decide; those say no units.
         if any(end.succeeded is None for end in draw(seed).expect.values()):
             continue
         calm, stormy = simulate(seed, Options(faults=False)), simulate(seed)

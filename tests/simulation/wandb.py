@@ -181,14 +181,14 @@ def _wandb(rng: random.Random, name: str, provider: str) -> Scenario:
         wandb={"project": "digits"},
         template={"command": ["work"], "secrets": ["wandb"]},
     )
-    wishes, draw = [apply(0.0, made)], rng.random()
+    desired_rows, draw = [apply(0.0, made)], rng.random()
     if draw < 0.3:
-        wishes.append(say(later(rng), "suspend", made))
-        wishes.append(say(wishes[-1].at_s + later(rng), "resume", made))
+        desired_rows.append(say(later(rng), "suspend", made))
+        desired_rows.append(say(desired_rows[-1].at_s + later(rng), "resume", made))
     elif draw < 0.5:
-        wishes.append(say(later(rng), "delete", made))
-        return make(name, provider, wishes, made.changed(GONE))
-    return make(name, provider, wishes, made)
+        desired_rows.append(say(later(rng), "delete", made))
+        return make(name, provider, desired_rows, made.changed(GONE))
+    return make(name, provider, desired_rows, made)
 
 
 NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {"wandb": _wandb}

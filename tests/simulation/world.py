@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
+from fleetctl.providers.contract.base import SANDBOX_CLOSED, RunRef, RunRequest
 from tests.simulation import gpus, nodes
 from tests.simulation.loop import Timeline
 from tests.simulation.models import Model
@@ -48,7 +48,7 @@ class End:
 class Work:
     """What one run does in a sandbox."""
 
-    order: RunOrder
+    order: RunRequest
     box: Box
     asked_at_s: float
     begun_at_s: float
@@ -89,7 +89,7 @@ class Landing:
     means no.
     """
 
-    order: RunOrder
+    order: RunRequest
     asked_at_s: float
     told: list[Callable[[str | Unavailable], None]] = field(default_factory=list)
 
@@ -110,7 +110,7 @@ class World:
         self.scratch: dict[str, set[str]] = defaultdict(set)  # provider -> uids
         self.removed: list[tuple[str, str]] = []  # (provider, volume), since the last check
         self.down: dict[str, tuple[float, float]] = {}
-        self.quotas: list[tuple[str, float, float, int]] = []  # provider, from, to, seats
+        self.quotas: list[tuple[str, float, float, int]] = []  # provider, from, to, slots
         self.mutations = 0  # calls that change something, as asked by the controller
         self.digest = 0
         self.on_effect: Callable[[str], None] = lambda _name: None
@@ -144,7 +144,7 @@ class World:
             for key, landing in self.landing.items()
         )
 
-    def _may_begin(self, order: RunOrder, key: str) -> bool:
+    def _may_begin(self, order: RunRequest, key: str) -> bool:
         if key == order.run:
             return True
         # In two phases, only in the sandbox of its handle, while that waits.
@@ -171,7 +171,7 @@ class World:
     def ask_start(
         self,
         model: Model,
-        order: RunOrder,
+        order: RunRequest,
         asked_at_s: float,
         told: Callable[[str | Unavailable], None],
     ) -> None:
@@ -203,7 +203,7 @@ class World:
             told(answer)
 
     def _begin_in_phases(
-        self, model: Model, order: RunOrder, asked_at_s: float
+        self, model: Model, order: RunRequest, asked_at_s: float
     ) -> str | Unavailable:
         """Make the sandbox, or begin in the one that the order's handle names.
 
@@ -221,7 +221,7 @@ class World:
             self._run_in(box, order, asked_at_s)
         return box.handle
 
-    def _make(self, model: Model, order: RunOrder, asked_at_s: float) -> str | Unavailable:
+    def _make(self, model: Model, order: RunRequest, asked_at_s: float) -> str | Unavailable:
         """A sandbox that waits, until it begins or its lease ends."""
         found = self.by_sandbox.get(order.sandbox)
         if found is not None and found.alive:
@@ -233,7 +233,7 @@ class World:
         self.timeline.after(INERT_LEASE_S, lambda: None if box.begun else self._end_box(box))
         return box.handle
 
-    def _new_box(self, model: Model, order: RunOrder, asked_at_s: float) -> Box | Unavailable:
+    def _new_box(self, model: Model, order: RunRequest, asked_at_s: float) -> Box | Unavailable:
         if model.capacity is not None and self._used(model) >= model.capacity:
             return Unavailable("no room for another sandbox", reason="NoCapacity")
         if self._used(model) >= self._quota(model.name):
@@ -254,7 +254,7 @@ class World:
             )
         )
 
-    def _begin(self, model: Model, order: RunOrder, asked_at_s: float) -> str | Unavailable:
+    def _begin(self, model: Model, order: RunRequest, asked_at_s: float) -> str | Unavailable:
         if order.sandbox == order.run:
             made = self._new_box(model, order, asked_at_s)
             if isinstance(made, Unavailable):
@@ -272,12 +272,12 @@ class World:
 
     def _quota(self, provider: str) -> float:
         now_s = self.timeline.now_s
-        seats = (
-            seats
-            for name, from_s, to_s, seats in self.quotas
+        slots = (
+            slots
+            for name, from_s, to_s, slots in self.quotas
             if name == provider and self.faulty() and from_s <= now_s < to_s
         )
-        return min(seats, default=float("inf"))
+        return min(slots, default=float("inf"))
 
     def _used(self, model: Model) -> int:
         return sum(1 for box in self.boxes if box.alive and box.model is model and not box.twin)
@@ -298,7 +298,7 @@ class World:
         self.boxes.append(twin)
         self.timeline.after(TWIN_LEASE_S, lambda: self._end_box(twin))
 
-    def _run_in(self, box: Box, order: RunOrder, asked_at_s: float) -> None:
+    def _run_in(self, box: Box, order: RunRequest, asked_at_s: float) -> None:
         seconds, metrics = _number(order, "seconds", 1.0), _number(order, "metrics", 0)
         work = Work(order, box, asked_at_s, self.now_s, seconds, int(metrics))
         work.saving = saving_of(self.shelves[order.uid, order.index], order)
@@ -389,16 +389,16 @@ class World:
         self.effect(f"close {box.handle}")
 
     def ask_stop(self, model: Model, sandbox: str) -> None:
-        """Lands by itself after a while. The caller has checked that the wish is a lawful one."""
+        """Lands by itself after a while. The caller has checked that the spec is a lawful one."""
         box = self.by_sandbox.get(sandbox)
         if box is not None and box.alive:
             self.timeline.after(self.rng.uniform(*model.stop_takes_s), lambda: self._end_box(box))
 
 
-def _number(order: RunOrder, name: str, default: float) -> float:
+def _number(order: RunRequest, name: str, default: float) -> float:
     value = order.params.get(name, order.template.env.get(name, default))
     return float(str(value))
 
 
-def _script(order: RunOrder) -> str:
+def _script(order: RunRequest) -> str:
     return f"{order.template_hash} {sorted(order.params.items())}"

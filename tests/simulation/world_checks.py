@@ -60,7 +60,7 @@ def begun_once(scene: Scene) -> Iterator[str]:
 
 
 def no_friendly_fire(scene: Scene) -> Iterator[str]:
-    """I13: only what carries our tag is stopped, and only when a committed wish says so."""
+    """I13: only what carries our tag is stopped, and only when a committed spec says so."""
     for ref in scene.stops:
         box = scene.world.by_sandbox.get(ref.sandbox)
         if box is None or not box.alive:
@@ -94,14 +94,14 @@ def within_reuse(scene: Scene) -> Iterator[str]:
     for name, count in counts.items():
         run = scene.now.runs.get(name)
         if count > 1 and run is not None:
-            wish = spec(scene.now.resources[run.uid])
-            allowed = wish.get("sandbox", {}).get("reuse", wish.get("trialsPerWorker", 1))
+            desired = spec(scene.now.resources[run.uid])
+            allowed = desired.get("sandbox", {}).get("reuse", desired.get("trialsPerWorker", 1))
             if allowed != "all" and count > allowed:
                 yield f"sandbox `{name}` has run {count} tasks; reuse is {allowed}"
 
 
 def within_a_life(scene: Scene) -> Iterator[str]:
-    """I4: no run is wished for in a sandbox older than `sandbox.maxLifetimeSeconds` allows."""
+    """I4: no run is desired in a sandbox older than `sandbox.maxLifetimeSeconds` allows."""
     for run in scene.now.runs.values():
         first = scene.now.runs.get(run.sandbox)
         if first is None or first is run:

@@ -14,10 +14,10 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
 from fleetctl.specs.blocks.template import Template
-from tests.contracts.local_worlds import LocalWorld, processes_of, stop_keepers
+from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, command, eventually, script, story
 
 TRAINER = str(Path(__file__).with_name("trainer.py"))
@@ -51,12 +51,12 @@ def states(seen: Any) -> list[str]:
 
 class OnThisMachine:
     @pytest.fixture(autouse=True, params=["namespaces", "process"])
-    def _keepers(
+    def _supervisors(
         self, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     ) -> Any:
         monkeypatch.setenv("FLEETCTL_LOCAL_TIER", request.param)
         yield
-        stop_keepers(tmp_path / "home")
+        stop_supervisors(tmp_path / "home")
 
     def world(self, tmp_path: Path) -> LocalWorld:
         return LocalWorld(tmp_path)
@@ -133,7 +133,7 @@ class TestNodes(OnThisMachine):
         template = gang(script("env"), 2, procs=4)
         ref = await world.start(template)
         assert (await world.ended(ref)).ok
-        told = [
+        parts = [
             dict(
                 line.split("=", 1)
                 for line in node_log(world, "run-0", node).splitlines()
@@ -141,9 +141,9 @@ class TestNodes(OnThisMachine):
             )
             for node in range(2)
         ]
-        head = told[0]["MASTER_ADDR"]
-        for node, env in enumerate(told):
-            assert env["MASTER_ADDR"] == head and env["MASTER_PORT"] == told[0]["MASTER_PORT"]
+        head = parts[0]["MASTER_ADDR"]
+        for node, env in enumerate(parts):
+            assert env["MASTER_ADDR"] == head and env["MASTER_PORT"] == parts[0]["MASTER_PORT"]
             assert (env["NODE_RANK"], env["NNODES"], env["PET_NPROC_PER_NODE"]) == (
                 str(node),
                 "2",
@@ -184,7 +184,7 @@ class TestNodes(OnThisMachine):
         assert await world.provider.owned() == []
 
     @story
-    async def test_a_keeper_that_dies_takes_every_node_with_it(self, world: World) -> None:
+    async def test_a_supervisor_that_dies_takes_every_node_with_it(self, world: World) -> None:
         ref: RunRef = await world.start(gang(script("sleep 600")))
         await world.alive(ref)
         await world.lose(ref)

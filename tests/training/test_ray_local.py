@@ -11,7 +11,7 @@ import pytest
 
 from fleetctl.specs.blocks.nodes import Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
-from tests.contracts.local_worlds import LocalWorld, processes_of, stop_keepers
+from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, eventually, script, story
 
 STANDIN = str(Path(__file__).with_name("standin"))
@@ -31,9 +31,9 @@ def ray_job(text: str, nodes: Any = 2, *, ray: Any = True, **env: str) -> Templa
 
 class TestRay:
     @pytest.fixture(autouse=True)
-    def _keepers(self, tmp_path: Path) -> Any:
+    def _supervisors(self, tmp_path: Path) -> Any:
         yield
-        stop_keepers(tmp_path / ("d" * 30) / "home")
+        stop_supervisors(tmp_path / ("d" * 30) / "home")
 
     def world(self, tmp_path: Path) -> LocalWorld:
         # A home of 60 bytes and more: Ray's sockets fit all the same.

@@ -20,9 +20,9 @@ from pkgutil import walk_packages
 import pytest
 
 import fleetctl
-from fleetctl.apply import commit
 from fleetctl.apply.change import PRUNED, Change
 from fleetctl.apply.consent import NeedsConsent, check
+from fleetctl.apply.write import commit
 from fleetctl.cli.targets.files import documents_of
 from fleetctl.client.fleet import Fleet, GoalMissed
 from fleetctl.common.errors import (
@@ -35,14 +35,14 @@ from fleetctl.common.errors import (
     UsageError,
 )
 from fleetctl.controllers.model import Resource
-from fleetctl.daemon import spawn
-from fleetctl.daemon.client import Refusal, ask, raise_refusal
-from fleetctl.daemon.patience import Hung, Unanswered, hung
+from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import Refusal, ask, raise_refusal
+from fleetctl.daemon.reach.patience import Hung, Unanswered, hung
 from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.interpreter.conversation import Conversation, Problem
 from fleetctl.interpreter.errors import InterpreterError
 from fleetctl.manifest import Document, ManifestErrors, load
-from fleetctl.providers.account import Account
+from fleetctl.providers.contract.account import Account
 from fleetctl.stores.base import DiskFull, disk_full
 from fleetctl.stores.sqlite.store import open_store
 from fleetctl.views.kinds import kind_of
@@ -186,8 +186,8 @@ def _a_sandbox_that_ends(_place: Path) -> None:
 
 def _a_driver_that_cannot(_place: Path) -> None:
     async def play() -> None:
-        said = '{"id": 1, "problem": "there is no file `/data/x`"}'
-        await Conversation(Driver(said), {}).ask("load")
+        message = '{"id": 1, "problem": "there is no file `/data/x`"}'
+        await Conversation(Driver(message), {}).ask("load")
 
     asyncio.run(play())
 

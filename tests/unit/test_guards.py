@@ -50,9 +50,9 @@ def failed(directory: Path, lines: dict[str, str]) -> tuple[int, set[str]]:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=ROOT, capture_output=True, text=True
     )
-    told = [line for line in done.stdout.splitlines() if line.startswith("ERROR ")]
+    parts = [line for line in done.stdout.splitlines() if line.startswith("ERROR ")]
     assert f"{len(lines)} passed" in done.stdout, done.stdout + done.stderr
-    return len(told), {line.partition("[")[2].partition("]")[0] for line in told}
+    return len(parts), {line.partition("[")[2].partition("]")[0] for line in parts}
 
 
 def test_what_no_test_may_do_fails_it_and_touches_no_other(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.account import Account, account_of, built_in
+from fleetctl.providers.contract.account import Account, account_of, built_in
 from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.paths import jobs_dir, providers_in
 from fleetctl.specs.builtin import BUILT_IN
@@ -57,9 +57,9 @@ def test_what_an_account_keeps_lies_beside_what_is_built_in(tmp_path: Path) -> N
 
 
 def test_a_credential_is_looked_up_when_it_is_needed_and_is_in_no_text() -> None:
-    said = {"type": "daytona", "account": {"apiKeyEnv": "B_KEY"}}
+    fields = {"type": "daytona", "account": {"apiKeyEnv": "B_KEY"}}
     values = {"B_KEY": "dtn_1"}
-    account = account_of("team-b", said, values.get)
+    account = account_of("team-b", fields, values.get)
     assert account.value("apiKeyEnv") == "dtn_1"
     assert "dtn_1" not in repr(account) + account.where() + account.hint("")
     values.clear()
@@ -69,9 +69,9 @@ def test_a_credential_is_looked_up_when_it_is_needed_and_is_in_no_text() -> None
 
 def test_two_accounts_are_equal_by_what_is_said_of_them() -> None:
     """A connection asks so whether it must be made anew."""
-    said = {"type": "modal", "account": {"profile": "b"}}
-    assert account_of("b", said, {}.get) == account_of("b", said, {"X": "y"}.get)
-    assert account_of("b", said) != account_of("b", {"type": "modal"})
+    fields = {"type": "modal", "account": {"profile": "b"}}
+    assert account_of("b", fields, {}.get) == account_of("b", fields, {"X": "y"}.get)
+    assert account_of("b", fields) != account_of("b", {"type": "modal"})
 
 
 def test_a_profile_is_read_whatever_the_environment_says(

@@ -1,7 +1,7 @@
 """The budgets that an object's work has to fit into, and how this apply stands to them. Pure.
 
 Called by plan.py. What counts against a budget now, the controller counts; here its status is
-read, or the wish alone where it is new.
+read, or the spec alone where it is new.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fleetctl.apply.cost.estimate import Cost
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money.budget import selects, usd
-from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.kinds.registry import parse_spec
 
 OWN = "its budget"
 
@@ -54,28 +54,28 @@ class Cap:
 
 
 def caps_of(
-    wish: Resource, wishes: Iterable[Resource], now: Cost, *, spent_usd: float
+    desired: Resource, desired_rows: Iterable[Resource], now: Cost, *, spent_usd: float
 ) -> tuple[Cap, ...]:
     """The object's own budget first, then the Budgets that select it."""
-    return (*_own(wish, now, spent_usd), *_shared(wish, wishes, now))
+    return (*_own(desired, now, spent_usd), *_shared(desired, desired_rows, now))
 
 
-def _own(wish: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
-    own = json.loads(wish.spec).get("budget")
+def _own(desired: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
+    own = json.loads(desired.spec).get("budget")
     if own:
         then = str(own.get("onExceeded", "Suspend"))
         yield Cap(OWN, float(own["maxCost"]), spent_usd, now.expected, now.high, then)
 
 
-def _shared(wish: Resource, wishes: Iterable[Resource], now: Cost) -> Iterator[Cap]:
-    for budget in wishes:
-        if budget.kind != "Budget" or budget.namespace != wish.namespace:
+def _shared(desired: Resource, desired_rows: Iterable[Resource], now: Cost) -> Iterator[Cap]:
+    for budget in desired_rows:
+        if budget.kind != "Budget" or budget.namespace != desired.namespace:
             continue
         try:
             spec = parse_spec("Budget", budget.spec)
         except ValueError:
             continue  # the controller cannot read it either, and says so in its status
-        if selects(spec.selector, wish.labels):  # type: ignore[attr-defined]
+        if selects(spec.selector, desired.labels):  # type: ignore[attr-defined]
             used = json.loads(budget.status or "{}")
             used_usd = float(used.get("used") or 0.0) + float(used.get("reserved") or 0.0)
             most, then = spec.max_cost, spec.on_exceeded  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from fleetctl.apply.cost.caps import Cap
 from fleetctl.apply.cost.estimate import Cost, per_hour
 from fleetctl.apply.cost.report import ObjectPlan, Place, Report, Verb, Work
-from fleetctl.apply.cost.warm import Standing
+from fleetctl.apply.cost.warm import WarmCost
 from fleetctl.specs.values.changes import UNSET, FieldChange
 
 FORM = "fleetctl.dev/plan/v1alpha1"
@@ -37,9 +37,9 @@ def planned(it: ObjectPlan) -> dict[str, object]:
         "action": VERBS[it.verb],
         "fields": [_field(field) for field in it.change.fields],
     }
-    notes = [text for text in (it.about, *it.notes) if text]
-    if notes:
-        made["notes"] = notes
+    parts = [text for text in (it.about, *it.notes) if text]
+    if parts:
+        made["notes"] = parts
     if it.work is not None:
         made["work"] = _work(it.work)
     if it.standing is not None:
@@ -82,14 +82,14 @@ def _work(work: Work) -> dict[str, object]:
     }
 
 
-def _standing(it: Standing) -> dict[str, object]:
-    least = per_hour(it.least_usd_per_s)
+def _standing(warm: WarmCost) -> dict[str, object]:
+    least = per_hour(warm.least_usd_per_s)
     return {
-        "containers": it.containers,
-        "perHour": per_hour(it.usd_per_s),
+        "containers": warm.containers,
+        "perHour": per_hour(warm.usd_per_s),
         **({} if least is None else {"leastPerHour": least}),
         "budgets": [
-            {"budget": cap.owner, "maxCost": cap.max_usd, "used": cap.used_usd} for cap in it.caps
+            {"budget": cap.owner, "maxCost": cap.max_usd, "used": cap.used_usd} for cap in warm.caps
         ],
     }
 

@@ -16,7 +16,7 @@ from fleetctl.apply.cost.report import ObjectPlan
 from fleetctl.apply.forecast import Forecast
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.money.estimate import Estimate
-from fleetctl.providers.base import Backend
+from fleetctl.providers.contract.base import Backend
 from fleetctl.stores.read.read_only import open_readonly
 
 

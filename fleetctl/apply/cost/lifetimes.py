@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.common.text import HOUR_S
-from fleetctl.providers.base import Contract
+from fleetctl.providers.contract.base import Contract
 from fleetctl.specs.blocks.template import Template
 
 
@@ -47,10 +47,10 @@ def warning(limits: Sequence[Limit], *, long: bool) -> str:
     """For work that keeps no checkpoint; "" where there is nothing to say. long: it is of a kind
     that is made to last; a task of another that names no limit is taken to be a short one.
     """
-    told = [it for it in limits if long or it.timeout_s is not None]
-    if not told:
+    parts = [it for it in limits if long or it.timeout_s is not None]
+    if not parts:
         return ""
-    first = told[0]
+    first = parts[0]
     why = "" if first.timeout_s is None else f", before timeoutSeconds {first.timeout_s:g} is over"
-    places = " and ".join(dict.fromkeys(it.short for it in told))
+    places = " and ".join(dict.fromkeys(it.short for it in parts))
     return f"{places}{why}: without a checkpoint, what is not done by then begins anew each time"

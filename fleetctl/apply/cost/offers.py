@@ -12,22 +12,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.cost.lifetimes import Limit, limit_of
-from fleetctl.apply.options import with_declared
+from fleetctl.apply.request.options import with_declared
 from fleetctl.controllers.model import Resource, Run
-from fleetctl.controllers.placement import HOUR_S, Offer, Placement, Vacancy, per_hour
+from fleetctl.controllers.planning.placement import HOUR_S, Capacity, Offer, Placement, per_hour
 from fleetctl.engine.capacity import prices as engine_market
 from fleetctl.engine.capacity.admission import Held
-from fleetctl.providers.base import LivePrices
+from fleetctl.providers.contract.base import LivePrices
 from fleetctl.providers.prices import table
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import runs_here
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.kinds import KINDS, parse_spec
-from fleetctl.specs.provider import ProviderSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import KINDS, parse_spec
 
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change
-    from fleetctl.providers.base import Backend
+    from fleetctl.providers.contract.base import Backend
     from fleetctl.stores.read.read_only import Snapshot
 
 OWN_MACHINE = "your own machine"
@@ -36,14 +36,14 @@ LIVE = "live rates of the account"
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """wishes: the objects that work may need as they will be, by (kind, name, namespace).
+    """specs: the objects that work may need as they will be, by (kind, name, namespace).
 
     said: the Provider objects of them. held: (provider, USD a second, how many) of the sandboxes
     that are there now.
     """
 
     providers: Mapping[str, Backend]
-    wishes: Mapping[tuple[str, str, str], Resource]
+    desired_rows: Mapping[tuple[str, str, str], Resource]
     said: Mapping[str, ProviderSpec]
     held: Sequence[tuple[str, float | None, int]] = ()
 
@@ -51,7 +51,7 @@ class Market:
         """The template with what its Function adds; None while that is not declared."""
         if template.function is None:
             return template
-        function = self.wishes.get(("Function", template.function, namespace))
+        function = self.desired_rows.get(("Function", template.function, namespace))
         if function is None:
             return None
         spec = parse_spec("Function", function.spec)
@@ -94,18 +94,18 @@ class Market:
         known = [price for price in prices if price is not None]
         return min(known) if len(known) == len(prices) else None
 
-    def vacancies(self) -> dict[str, Vacancy]:
+    def capacities(self) -> dict[str, Capacity]:
         """All that each provider may hold, as if it held nothing."""
-        return {name: self._vacancy(name) for name in self.providers}
+        return {name: self._capacity(name) for name in self.providers}
 
-    def free_now(self, ending: Iterable[Run]) -> dict[str, Vacancy]:
+    def free_now(self, ending: Iterable[Run]) -> dict[str, Capacity]:
         """What each provider holds less than it may. ending: runs that the change itself ends."""
         held = {name: Held() for name in self.providers}
         for provider, usd_per_s, count in self.held:
             _count(held.setdefault(provider, Held()), usd_per_s, count)
         for run in ending:
             _count(held.setdefault(run.provider, Held()), run.usd_per_s, -1)
-        return {name: _less(left, held[name]) for name, left in self.vacancies().items()}
+        return {name: _less(left, held[name]) for name, left in self.capacities().items()}
 
     def parallelism(self, provider: str) -> int:
         """What it adds to that of an object which names none."""
@@ -122,13 +122,13 @@ class Market:
 
     def source(self, provider: str) -> str:
         """Where a price comes from, and of what day."""
-        said = self.said.get(provider)
-        if said is not None and said.prices is not None:
+        value = self.said.get(provider)
+        if value is not None and value.prices is not None:
             return f"provider/{provider}"
         backend = self.providers.get(provider)
         if isinstance(backend, LivePrices) and backend.has_live_prices:
             return LIVE
-        sort = (said.type if said is not None else None) or provider
+        sort = (value.type if value is not None else None) or provider
         try:
             prices = table.load(sort)
         except KeyError:
@@ -136,18 +136,18 @@ class Market:
         return f"{prices.source} of {prices.updated}"
 
     def _volume(self, name: str, *, namespace: str) -> Resource | None:
-        return self.wishes.get(("Volume", name, namespace))
+        return self.desired_rows.get(("Volume", name, namespace))
 
-    def _vacancy(self, name: str) -> Vacancy:
+    def _capacity(self, name: str) -> Capacity:
         said = self.said.get(name) or ProviderSpec()
         limits = (self.providers[name].contract.sandboxes_at_once, said.limits.max_concurrent)
         free = min((it for it in limits if it is not None), default=None)
         most = said.breaker.max_spend_per_hour
         full = f"its limit of {free} sandboxes is reached"
         if most is None:
-            return Vacancy(free=free, full=full)
+            return Capacity(free=free, full=full)
         breaker = f"maxSpendPerHour of {per_hour(most / HOUR_S)}"
-        return Vacancy(free=free, full=full, spare_usd_per_s=most / HOUR_S, breaker=breaker)
+        return Capacity(free=free, full=full, spare_usd_per_s=most / HOUR_S, breaker=breaker)
 
 
 def _count(held: Held, usd_per_s: float | None, count: int) -> None:
@@ -156,7 +156,7 @@ def _count(held: Held, usd_per_s: float | None, count: int) -> None:
     held.unpriced += count * (usd_per_s is None)
 
 
-def _less(left: Vacancy, held: Held) -> Vacancy:
+def _less(left: Capacity, held: Held) -> Capacity:
     free = left.free if left.free is None else max(0, left.free - held.sandboxes)
     if left.spare_usd_per_s is None:
         return replace(left, free=free)
@@ -174,11 +174,11 @@ def market_of(
     """
     asked = (kind.name for kind in KINDS.values() if not kind.runs)
     there = [it for name in asked for it in stored.resources.living(name)]
-    wishes = {
+    desired_rows = {
         (it.kind, it.name, it.namespace): it for it in (*there, *(it.after for it in changes))
     }
-    living = {key: it for key, it in wishes.items() if it.deleted_at_s is None}
-    said = {}
+    living = {key: it for key, it in desired_rows.items() if it.deleted_at_s is None}
+    fields = {}
     for (kind, name, _), resource in living.items():
         if kind == engine_market.KIND:
             try:
@@ -186,5 +186,5 @@ def market_of(
             except ValueError:
                 continue  # the controller cannot read it either, and says so in its status
             assert isinstance(spec, ProviderSpec)
-            said[name] = spec
-    return Market(with_declared(providers, said), living, said, stored.held())
+            fields[name] = spec
+    return Market(with_declared(providers, fields), living, fields, stored.held())

@@ -13,9 +13,9 @@ from fleetctl.apply.cost.estimate import FREE, UNKNOWN, Cost, Lasting, cost, las
 from fleetctl.apply.cost.lifetimes import Limit
 from fleetctl.apply.cost.offers import Market
 from fleetctl.apply.cost.report import Place
-from fleetctl.controllers.impact import Impact
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.placement import Judgement, Offer, Placement, Vacancy, judge
+from fleetctl.controllers.planning.placement import Capacity, Judgement, Offer, Placement, judge
+from fleetctl.controllers.reuse.impact import Impact
 from fleetctl.specs.blocks.template import Gpu, Template
 from fleetctl.stores.read.read_only import Snapshot
 
@@ -55,10 +55,10 @@ def _rate(place: Place, count: int) -> float | None:
 
 
 def parts_of(
-    stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market
+    stored: Snapshot, desired: Resource, found: Impact, unit: str, market: Market
 ) -> tuple[Part, ...]:
     """One for each template that a unit will start with, first to start first."""
-    made = [_part(stored, wish, found, unit, market, group) for group in _groups(found, unit)]
+    made = [_part(stored, desired, found, unit, market, group) for group in _groups(found, unit)]
     return tuple(made)
 
 
@@ -104,23 +104,23 @@ def _some_index(found: Impact) -> int | None:
 
 
 def _part(
-    stored: Snapshot, wish: Resource, found: Impact, unit: str, market: Market, group: _Group
+    stored: Snapshot, desired: Resource, found: Impact, unit: str, market: Market, group: _Group
 ) -> Part:
-    policy, namespace = found.controller.policy, wish.namespace
+    policy, namespace = found.controller.policy, desired.namespace
     placement = found.controller.placement(group.digest)
     offers = market.offers(placement, group.template, namespace)
-    judged, vacancies = _judged(placement, offers, market, found)
+    judged, capacities = _judged(placement, offers, market, found)
     limits = tuple(market.limits([it.provider for it in judged if it.fits], group.template))
     quanta_s = (market.quantum_s(it.provider) for it in judged)
     after_s = policy.grace_s + max(quanta_s, default=0.0)
-    lasts = _bounded(_lasting(stored, wish.uid, found, unit, group, after_s=after_s), limits)
+    lasts = _bounded(_lasting(stored, desired.uid, found, unit, group, after_s=after_s), limits)
     winner = next((it for it in judged if it.won), None)
     at_once = policy.parallelism
     if at_once is None:
         at_once = sum(market.parallelism(it.provider) for it in judged)
     if group.units is not None:
         at_once = min(at_once, group.units)
-    slots = _slots(judged, at_once, vacancies)
+    slots = _slots(judged, at_once, capacities)
     shares = shared_out(group.units or 0, slots)
     whole = market.whole(group.template, namespace)
     wanted = whole.resources.gpu if whole is not None else None
@@ -145,7 +145,7 @@ def _part(
 
 def _judged(
     placement: Placement, offers: Mapping[str, Offer], market: Market, found: Impact
-) -> tuple[Sequence[Judgement], Mapping[str, Vacancy]]:
+) -> tuple[Sequence[Judgement], Mapping[str, Capacity]]:
     """Where it goes now. With room nowhere, where it goes when what is there has ended: it runs,
     and costs, all the same.
     """
@@ -153,7 +153,7 @@ def _judged(
     judged = judge(placement, offers, now)
     if any(it.won for it in judged):
         return judged, now
-    whole = market.vacancies()
+    whole = market.capacities()
     full = {it.provider: it.why for it in judged if it.fits}
     later = judge(placement, offers, whole)
     if not any(it.won for it in later):
@@ -165,16 +165,16 @@ def _judged(
 
 
 def _slots(
-    judged: Sequence[Judgement], at_once: int, vacancies: Mapping[str, Vacancy]
+    judged: Sequence[Judgement], at_once: int, capacities: Mapping[str, Capacity]
 ) -> list[int]:
     """How many run at each place at the same time, best first, when all do."""
     slots: list[int] = []
     left = at_once
     for it in judged:
-        vacancy = vacancies.get(it.provider, Vacancy())
-        room = [left] if vacancy.free is None else [left, vacancy.free]
-        if vacancy.spare_usd_per_s is not None:
-            paid = vacancy.spare_usd_per_s / it.usd_per_s if it.usd_per_s else left
+        capacity = capacities.get(it.provider, Capacity())
+        room = [left] if capacity.free is None else [left, capacity.free]
+        if capacity.spare_usd_per_s is not None:
+            paid = capacity.spare_usd_per_s / it.usd_per_s if it.usd_per_s else left
             room.append(int(paid + 1e-9) if it.usd_per_s is not None else 0)
         slots.append(min(room) if it.fits else 0)
         left -= slots[-1]
@@ -182,7 +182,7 @@ def _slots(
 
 
 def _place(
-    it: Judgement,
+    judgement: Judgement,
     group: _Group,
     lasts: Lasting,
     market: Market,
@@ -192,13 +192,13 @@ def _place(
     slots: int,
     gpu: str,
 ) -> Place:
-    least = market.least_usd_per_s(it.provider, group.template, namespace)
+    least = market.least_usd_per_s(judgement.provider, group.template, namespace)
     return Place(
-        judged=it,
+        judged=judgement,
         units=units,
-        cost=cost(units, lasts, it.usd_per_s, least_usd_per_s=least),
+        cost=cost(units, lasts, judgement.usd_per_s, least_usd_per_s=least),
         slots=slots,
-        source=market.source(it.provider),
+        source=market.source(judgement.provider),
         least_usd_per_s=least,
         name=group.name,
         gpu=gpu,

@@ -18,8 +18,8 @@ from fleetctl.apply.cost.parts import Part, parts_of
 from fleetctl.apply.cost.report import ObjectPlan, Report, Verb, Work
 from fleetctl.apply.cost.warm import standing
 from fleetctl.apply.draft import winner_note
-from fleetctl.controllers.impact import NOT_AGAIN, Impact, spent_usd
-from fleetctl.specs.kinds import KINDS
+from fleetctl.controllers.reuse.impact import NOT_AGAIN, Impact, spent_usd
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.read_only import Snapshot
 
 
@@ -71,9 +71,9 @@ def _about(change: Change) -> str:
         return ""
     spec = json.loads(change.after.spec)
     names = ("provider", "size", "deletionPolicy", "fromEnv")
-    said = [spec[name] for name in names if name in spec]
-    told = ", ".join(it if isinstance(it, str) else json.dumps(it) for it in said)
-    return "; ".join(text for text in (told, change.note) if text)
+    parts = [spec[name] for name in names if name in spec]
+    message = ", ".join(it if isinstance(it, str) else json.dumps(it) for it in parts)
+    return "; ".join(text for text in (message, change.note) if text)
 
 
 def _notes(change: Change, verb: Verb, work: Work | None) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         caps=()
         if goes
         else caps_of(
-            change.after, market.wishes.values(), now, spent_usd=found.history.charged_usd
+            change.after, market.desired_rows.values(), now, spent_usd=found.history.charged_usd
         ),
     )
 

@@ -9,9 +9,9 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.cost.caps import Cap
 from fleetctl.apply.cost.estimate import Cost, Lasting
 from fleetctl.apply.cost.lifetimes import Limit
-from fleetctl.apply.cost.warm import Standing
-from fleetctl.controllers.impact import NOT_AGAIN, Again
-from fleetctl.controllers.placement import Judgement
+from fleetctl.apply.cost.warm import WarmCost
+from fleetctl.controllers.planning.placement import Judgement
+from fleetctl.controllers.reuse.impact import NOT_AGAIN, Again
 
 
 class Verb(Enum):
@@ -82,7 +82,7 @@ class ObjectPlan:
     about: str  # a phrase on what a thing without work is
     work: Work | None
     notes: tuple[str, ...] = ()
-    standing: Standing | None = None  # of a Function that keeps containers warm
+    standing: WarmCost | None = None  # of a Function that keeps containers warm
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,14 @@ from fleetctl.apply.cost.offers import Market
 from fleetctl.apply.cost.words import stands
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.registry import parse_spec
 
 KIND = "Function"
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class WarmCost:
     """Of all containers together, USD a second; None where the price is not known. least_usd_per_s:
     of the cheapest GPU, where the Function lists several. caps: what it counts against.
     """
@@ -35,11 +35,11 @@ class Standing:
         return stands(self.containers, per_hour(self.least_usd_per_s), per_hour(self.usd_per_s))
 
 
-def standing(wish: Resource, market: Market) -> Standing | None:
+def standing(desired: Resource, market: Market) -> WarmCost | None:
     """None of what keeps nothing warm, or nothing that costs."""
-    if wish.kind != KIND:
+    if desired.kind != KIND:
         return None
-    spec = parse_spec(KIND, wish.spec)
+    spec = parse_spec(KIND, desired.spec)
     assert isinstance(spec, FunctionSpec)
     if not spec.min_containers or spec.provider not in market.providers:
         return None
@@ -47,11 +47,11 @@ def standing(wish: Resource, market: Market) -> Standing | None:
     each = market.usd_per_s(spec.provider, template)
     if each == 0.0:
         return None
-    least = market.least_usd_per_s(spec.provider, template, wish.namespace)
-    return Standing(
+    least = market.least_usd_per_s(spec.provider, template, desired.namespace)
+    return WarmCost(
         containers=spec.min_containers,
         usd_per_s=None if each is None else each * spec.min_containers,
         least_usd_per_s=None if least is None else least * spec.min_containers,
         source=f"{spec.provider}: {market.source(spec.provider)}",
-        caps=caps_of(wish, market.wishes.values(), UNKNOWN, spent_usd=0.0),
+        caps=caps_of(desired, market.desired_rows.values(), UNKNOWN, spent_usd=0.0),
     )

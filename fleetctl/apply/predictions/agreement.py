@@ -16,7 +16,7 @@ from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import VolumeMount
-from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds.function import FunctionSpec
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -57,7 +57,7 @@ def _kept(
     if kept in places:
         return
     here = listed(places)
-    said = f" is `{name}`, which {resource.key} keeps on `{kept}`, and this runs on {here}"
+    message = f" is `{name}`, which {resource.key} keeps on `{kept}`, and this runs on {here}"
     where = "spec.provider" if manifest.kind == "Function" else "spec.placement"
     hint = f"write `provider: {places[0]}` in {resource.key}, or `{kept}` in {where} here"
-    yield Prediction(manifest, Finding(at, at, said, hint))
+    yield Prediction(manifest, Finding(at, at, message, hint))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from fleetctl.apply.change import CONFIGURED, CREATED, Change
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 
 # A file of rows may hold a million; beyond it a number is rather a slip of the pen.
 UNITS_UNASKED_MAX = 1_000_000

@@ -19,11 +19,11 @@ from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.kinds import parse_spec
-from fleetctl.specs.secret import SecretSpec
-from fleetctl.specs.sweep import SweepSpec
-from fleetctl.specs.trainingrun import STAGE, TrainingRunSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.registry import parse_spec
+from fleetctl.specs.kinds.secret import SecretSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.kinds.trainingrun import STAGE, TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.annotations import waits_for
 
@@ -41,8 +41,8 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     if (library := library_of(spec)) and find_spec(library) is None:
         field, value, extra = _SUGGEST[library]
         path: Path = ("spec", "search", *field)
-        said = f" is `{value}`, which needs {library}, and that is not installed here"
-        yield Prediction(manifest, Finding(path, path, said, f"pip install 'fleetctl[{extra}]'"))
+        message = f" is `{value}`, which needs {library}, and that is not installed here"
+        yield Prediction(manifest, Finding(path, path, message, f"pip install 'fleetctl[{extra}]'"))
     yield from _winner(manifest, spec, world)
     yield from _prior(manifest, spec, world)
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":
@@ -65,14 +65,14 @@ def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     sweep = world.found(SWEEP, wanted.sweep, manifest.namespace)
     if sweep is None:
         return
-    told = json.loads(sweep.spec)
-    if unfit := unfit_search(told):
-        said = f" is `{wanted.sweep}`, which {unfit}"
+    document = json.loads(sweep.spec)
+    if unfit := unfit_search(document):
+        message = f" is `{wanted.sweep}`, which {unfit}"
         hint = "name a sweep with one `metric`"
-        yield Prediction(manifest, Finding(at, at, said, hint))
-    if isinstance(spec, TrainingRunSpec) and STAGE in told["search"].get("parameters", {}):
-        said = f" is `{wanted.sweep}`, which searches `{STAGE}`, and that names a stage here"
-        yield Prediction(manifest, Finding(at, at, said, "give its parameter another name"))
+        yield Prediction(manifest, Finding(at, at, message, hint))
+    if isinstance(spec, TrainingRunSpec) and STAGE in document["search"].get("parameters", {}):
+        message = f" is `{wanted.sweep}`, which searches `{STAGE}`, and that names a stage here"
+        yield Prediction(manifest, Finding(at, at, message, "give its parameter another name"))
 
 
 def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
@@ -83,13 +83,15 @@ def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predic
     name = search.prior_trials.from_sweep
     at: Path = ("spec", "search", "priorTrials", "fromSweep")
 
-    def next_of(it: str) -> str:
-        return waits_for(world.found(SWEEP, it, manifest.namespace))
+    def next_of(text: str) -> str:
+        return waits_for(world.found(SWEEP, text, manifest.namespace))
 
     if names := circle(manifest.name, next_of):
-        said = f" is `{name}`; sweep/{manifest.name} {circle_told(names)}, so none of them begins"
+        message = (
+            f" is `{name}`; sweep/{manifest.name} {circle_told(names)}, so none of them begins"
+        )
         hint = "take `priorTrials` out of one of them"
-        yield Prediction(manifest, Finding(at, at, said, hint))
+        yield Prediction(manifest, Finding(at, at, message, hint))
         return
     sweep = world.found(SWEEP, name, manifest.namespace)
     if sweep is None:
@@ -109,11 +111,11 @@ def _wandb_key(manifest: Manifest, spec: SweepSpec, world: World) -> Iterator[Pr
     secrets = [it for it in specs if isinstance(it, SecretSpec)]
     if any(KEY in it.from_env or KEY in it.from_file for it in secrets):
         return
-    said = f" is `wandb`, which needs {KEY}, and no Secret in `template.secrets` gives it"
+    message = f" is `wandb`, which needs {KEY}, and no Secret in `template.secrets` gives it"
     if any(it.from_provider is not None for it in secrets):
-        said += "; what a provider keeps is not known to the controller"
+        message += "; what a provider keeps is not known to the controller"
     at: Path = ("spec", "backend")
-    yield Prediction(manifest, Finding(at, at, said, KEY_HINT), Sort.LATER)
+    yield Prediction(manifest, Finding(at, at, message, KEY_HINT), Sort.LATER)
 
 
 def library_of(spec: Spec) -> str:
@@ -142,9 +144,9 @@ def of_secret(manifest: Manifest, spec: SecretSpec, world: World) -> Iterator[Pr
             check_file(manifest.name, path)
         except Unavailable as error:
             at = ("spec", "fromFile", name)
-            said = f": {str(error).removeprefix(f'secret/{manifest.name}: ')}"
+            message = f": {str(error).removeprefix(f'secret/{manifest.name}: ')}"
             hint = error.hint or "make the file, or mend the path"
-            yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)
+            yield Prediction(manifest, Finding(at, at, message, hint), Sort.LATER)
 
 
 def _secrets(
@@ -160,14 +162,14 @@ def _secrets(
         assert isinstance(spec, SecretSpec)
         if spec.from_provider is not None and all(map(world.keeps_no_secrets, places)):
             here = " and ".join(f"`{place}`" for place in places)
-            said = f" is `{name}`, whose value its provider keeps, and {here} gives work none"
+            message = f" is `{name}`, whose value its provider keeps, and {here} gives work none"
             hint = "use `fromEnv` or `fromFile` in the Secret, or place the work elsewhere"
-            yield Prediction(manifest, Finding(at, at, said, hint))
+            yield Prediction(manifest, Finding(at, at, message, hint))
         unset = [it for it in spec.from_env if not world.lookup(it)] if world.starts_here else []
         if unset and resource.uid and resource.status:  # what is new is told at its own place
-            said = f" is `{name}`, which needs {', '.join(unset)}, and the controller has none"
+            message = f" is `{name}`, which needs {', '.join(unset)}, and the controller has none"
             hint = f"export {unset[0]}=... and run this again from that shell"
-            yield Prediction(manifest, Finding(at, at, said, hint), Sort.LATER)
+            yield Prediction(manifest, Finding(at, at, message, hint), Sort.LATER)
 
 
 def _object(
@@ -184,11 +186,11 @@ def _object(
     there = world.named(kind)
     near = meant(name, [it for it, within in there if within == namespace])
     elsewhere = next((within for it, within in there if it == name), "")
-    said = f" is `{name}`, and there is no {kind} of that name"
+    message = f" is `{name}`, and there is no {kind} of that name"
     hint = f"apply a `kind: {kind}` of that name, before it or in the same file"
     if elsewhere:
-        said += f" in namespace `{namespace}`"
+        message += f" in namespace `{namespace}`"
         hint = f"there is one in `{elsewhere}`; each namespace has its own"
     elif near:
         hint = f"did you mean `{near}`?"
-    yield Prediction(manifest, Finding(at, at, said, hint), sort)
+    yield Prediction(manifest, Finding(at, at, message, hint), sort)

@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.predictions import agreement, homes, needs
+from fleetctl.apply.predictions import agreement, needs, targets
 from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from fleetctl.specs.blocks.common import Execution, Part
 from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.secret import SecretSpec
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.secret import SecretSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
 if TYPE_CHECKING:
@@ -63,11 +63,11 @@ async def predicted(
             case Execution() as spec:
                 found.extend(needs.of_work(manifest, spec, world))
                 found.extend(agreement.of_work(manifest, spec, world))
-                found.extend([it async for it in homes.of_work(manifest, spec, world)])
+                found.extend([it async for it in targets.of_work(manifest, spec, world)])
             case FunctionSpec() as spec:
                 found.extend(needs.of_function(manifest, spec, world))
                 found.extend(agreement.of_function(manifest, spec, world))
-                found.extend([it async for it in homes.of_function(manifest, spec, world)])
+                found.extend([it async for it in targets.of_function(manifest, spec, world)])
             case SecretSpec() as spec:
                 found.extend(needs.of_secret(manifest, spec, world))
     return found
@@ -104,5 +104,5 @@ def refuse(found: Sequence[Prediction], may: frozenset[Sort], anyway: str = ANYW
     return warnings
 
 
-def _problems(it: Prediction) -> list[Problem]:
-    return it.manifest.problems([it.finding])
+def _problems(prediction: Prediction) -> list[Problem]:
+    return prediction.manifest.problems([prediction.finding])

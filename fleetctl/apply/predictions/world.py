@@ -9,14 +9,14 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CREATED, PRUNED, UNCHANGED, Change
-from fleetctl.apply.options import with_declared
+from fleetctl.apply.request.options import with_declared
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.manifest.messages import Finding
-from fleetctl.providers.account import Account, Lookup, account_of, built_in
-from fleetctl.providers.base import Backend
-from fleetctl.specs.kinds import parse_spec
-from fleetctl.specs.provider import ProviderSpec
+from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
+from fleetctl.providers.contract.base import Backend
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.stores.base import Stored
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ def world_of(
     stored: Stored,
     changes: Iterable[Change],
     providers: Mapping[str, Backend],
-    said: Mapping[str, ProviderSpec],
+    provider_specs: Mapping[str, ProviderSpec],
     lookup: Lookup,
     *,
     starts_here: bool,
 ) -> World:
-    """said: the Provider objects that are stored."""
+    """provider_specs: the Provider objects that are stored."""
     after = {(it.after.kind, it.after.name, it.after.namespace): it.after for it in changes}
 
     def found(kind: str, name: str, namespace: str) -> Resource | None:
@@ -92,7 +92,7 @@ def world_of(
         there |= {key[1:] for key in after if key[0] == kind}
         return sorted(it for it in there if found(kind, *it) is not None)
 
-    declared = dict(said)
+    declared = dict(provider_specs)
     for key, resource in after.items():
         if key[0] == PROVIDER and resource.deleted_at_s is None:
             spec = parse_spec(PROVIDER, resource.spec)

@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import PurePosixPath
 
 from fleetctl.cli.access.cp_volume import into, out_of
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.volume import volume_place
 from fleetctl.common.errors import UsageError

@@ -25,7 +25,7 @@ from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import Reading, must_find, open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.providers.account import Account
+    from fleetctl.providers.contract.account import Account
     from fleetctl.views.tasks import Task
 
 

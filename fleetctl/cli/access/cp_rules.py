@@ -10,7 +10,7 @@ from typing import Literal
 
 from fleetctl.cli.targets.volume import VolumePlace
 from fleetctl.common.errors import NotFound, UsageError
-from fleetctl.providers.volume_files import Copy, FileEntry, VolumeFiles, clean
+from fleetctl.providers.contract.volume_files import Copy, FileEntry, VolumeFiles, clean
 
 Sort = Literal["file", "directory", "missing"]
 

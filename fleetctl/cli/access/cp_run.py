@@ -18,12 +18,12 @@ from fleetctl.cli.targets.task import Beside, Which, beside
 from fleetctl.common.errors import FleetctlError, NotFound, Refused
 from fleetctl.common.home import home
 from fleetctl.common.text import byte_size, plural, safe
-from fleetctl.specs.kinds import find_kind
+from fleetctl.specs.kinds.registry import find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.views.kinds import Target, target
 
 if TYPE_CHECKING:
-    from fleetctl.providers.exec import Streams
+    from fleetctl.providers.contract.exec import Streams
 
 MISSING, NO_PROGRAM = 66, 127
 SAID_BYTES_MAX = 4096
@@ -133,7 +133,7 @@ async def _run(
     stdin: AsyncIterator[bytes] | None = None,
 ) -> None:
     """A script with one argument in the sandbox. Raises NotFound, Refused and FleetctlError."""
-    from fleetctl.providers.exec import Streams
+    from fleetctl.providers.contract.exec import Streams
 
     said = bytearray()
     streams: Streams = Streams(stdin=stdin, out=lambda data: _put(out, data), err=said.extend)

@@ -14,7 +14,7 @@ from fleetctl.common.text import byte_size, plural, safe
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fleetctl.providers.volume_files import Copy
+    from fleetctl.providers.contract.volume_files import Copy
 
 DRAW_EVERY_S = 0.1
 

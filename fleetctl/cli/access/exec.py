@@ -10,7 +10,7 @@ from argparse import Namespace
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.task import Beside, add_which, beside, which_of
 from fleetctl.common.errors import Refused, UsageError
@@ -99,7 +99,7 @@ async def _run(args: Namespace, screen: Screen) -> int:
 
 
 async def _execute(found: Beside, args: Namespace, screen: Screen, *, tty: bool) -> int:
-    from fleetctl.providers.exec import Streams
+    from fleetctl.providers.contract.exec import Streams
 
     def out(data: bytes) -> None:
         screen.raw(data)

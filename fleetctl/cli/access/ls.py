@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.targets.volume import VolumePlace, files_of, must_be_a_place
@@ -15,7 +15,7 @@ from fleetctl.common.home import home
 from fleetctl.common.text import byte_size, safe, timestamp
 
 if TYPE_CHECKING:
-    from fleetctl.providers.volume_files import FileEntry
+    from fleetctl.providers.contract.volume_files import FileEntry
 
 
 PAGE = """\

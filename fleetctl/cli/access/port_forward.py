@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.task import Beside, add_which, beside, which_of
 from fleetctl.common.errors import FleetctlError, Refused
@@ -120,12 +120,12 @@ async def _run(args: Namespace, screen: Screen) -> int:
 
 async def _ray_dashboard(found: Beside) -> int:
     """The port that it listens on, there. Raises Refused."""
-    from fleetctl.providers.exec import Streams
+    from fleetctl.providers.contract.exec import Streams
 
-    said: list[bytes] = []
+    parts: list[bytes] = []
     asked = ("sh", "-c", 'echo "$FLEETCTL_RAY_DASHBOARD"')
-    await found.entering.execute(found.place, asked, Streams(None, said.append, _nobody))
-    text = b"".join(said).decode("ascii", "replace").strip()
+    await found.entering.execute(found.place, asked, Streams(None, parts.append, _nobody))
+    text = b"".join(parts).decode("ascii", "replace").strip()
     if not text.isdigit():
         raise Refused(
             f"{found.name} has no Ray dashboard", hint="`ray: {dashboard: true}` starts one"
@@ -179,7 +179,7 @@ def _over_network(link: str) -> Serve:
 
 
 def _over_command(found: Beside, port: int) -> Serve:
-    from fleetctl.providers.exec import Streams
+    from fleetctl.providers.contract.exec import Streams
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         streams = Streams(stdin=_pieces(reader), out=writer.write, err=_nobody)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from argparse import Namespace
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.volume import files_of, must_be_a_place
 from fleetctl.common.errors import UsageError

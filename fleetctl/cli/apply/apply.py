@@ -10,16 +10,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.outcomes import CLIENT, NONE, SAID_OF_DRY_RUNS, SERVER, show, warn_of
 from fleetctl.cli.apply.request import apply, documents_meant, order_of
-from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, add_set
+from fleetctl.cli.apply.screens.outcomes import (
+    CLIENT,
+    NONE,
+    SAID_OF_DRY_RUNS,
+    SERVER,
+    show,
+    warn_of,
+)
+from fleetctl.cli.command.flags import Parser, add_allow_missing, add_manifests, add_set
+from fleetctl.cli.command.values import duration_s, money, one_of, rollout
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import duration_s, money, one_of, rollout
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
-from fleetctl.daemon.client import results_of
+from fleetctl.daemon.reach.client import results_of
 from fleetctl.manifest.files.documents import is_address
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document
@@ -133,15 +140,15 @@ def run(args: Namespace, screen: Screen) -> int:
         )
     if args.watch:
         return _watch(args, screen)
-    documents, order = _wish(args, saved, screen)
+    documents, order = _desired(args, saved, screen)
     if args.dry_run == CLIENT:
         from fleetctl.cli.apply.dry_run import dry_run
 
         return dry_run(documents, order, screen)
-    place = home()
+    state_dir = home()
     if args.max_cost is not None:
-        _check_cost(args.max_cost, place, documents, order)
-    reply = apply(place, documents, order, screen, piped="-" in args.files)
+        _check_cost(args.max_cost, state_dir, documents, order)
+    reply = apply(state_dir, documents, order, screen, piped="-" in args.files)
     results = results_of(reply)
     show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
     keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
@@ -157,21 +164,21 @@ def run(args: Namespace, screen: Screen) -> int:
         waits_for = ["missing"] * args.allow_missing + ["capacity"] * (
             args.wait_for_capacity or args.allow_missing
         )
-        return follow_to_end(place, keys, screen, timeout_s=args.timeout, waits_for=waits_for)
+        return follow_to_end(state_dir, keys, screen, timeout_s=args.timeout, waits_for=waits_for)
     if screen.talk_is_terminal and (working := _first_working(keys)):
         screen.hint(f"fleetctl get {working} -w")
     return 0
 
 
 def _check_cost(
-    most_usd: float, place: Path, documents: Sequence[Document], order: Mapping[str, object]
+    most_usd: float, state_dir: Path, documents: Sequence[Document], order: Mapping[str, object]
 ) -> None:
     """Raises Refused. Plans in this process, which takes some tenths of a second."""
     from fleetctl.cli.apply.propose import refuse_above, reported
     from fleetctl.stores.read.read_only import open_readonly
 
-    with open_readonly(place) as stored:
-        refuse_above(most_usd, reported(place, stored, documents, order)[1])
+    with open_readonly(state_dir) as stored:
+        refuse_above(most_usd, reported(state_dir, stored, documents, order)[1])
 
 
 def _watch(args: Namespace, screen: Screen) -> int:
@@ -193,7 +200,9 @@ def _watch(args: Namespace, screen: Screen) -> int:
     return watch(args.files, order_of(args), screen, recursive=args.recursive)
 
 
-def _wish(args: Namespace, saved: str, screen: Screen) -> tuple[list[Document], dict[str, object]]:
+def _desired(
+    args: Namespace, saved: str, screen: Screen
+) -> tuple[list[Document], dict[str, object]]:
     """The manifests and how to apply them: from the command line, or from a plan."""
     order = order_of(args)
     if saved and args.set:

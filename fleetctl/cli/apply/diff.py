@@ -9,7 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.cli.apply.request import documents_meant
-from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, add_set, said_namespace
+from fleetctl.cli.command.flags import (
+    Parser,
+    add_allow_missing,
+    add_manifests,
+    add_set,
+    said_namespace,
+)
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.home import home
@@ -80,9 +86,9 @@ def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | 
         "maxPrune": args.max_prune,
     }
     order |= {"allowMissing": args.allow_missing, **said_namespace(args)}
-    place = home()
-    with open_readonly(place) as stored:
-        found = proposed(place, stored, documents, order)
+    state_dir = home()
+    with open_readonly(state_dir) as stored:
+        found = proposed(state_dir, stored, documents, order)
         providers = found.accounts.backends
         wrong, doubts = foreseen(stored, found.manifests, found.changes, providers, order)
     for warning in (*found.warnings, *doubts):
@@ -122,9 +128,9 @@ def _text(resource: Resource) -> list[str]:
     shown: dict[str, object] = {}
     if resource.labels:
         shown["labels"] = dict(sorted(resource.labels.items()))
-    notes = {key: text for key, text in resource.annotations.items() if key not in NOTES}
-    if notes:
-        shown["annotations"] = dict(sorted(notes.items()))
+    fields = {key: text for key, text in resource.annotations.items() if key not in NOTES}
+    if fields:
+        shown["annotations"] = dict(sorted(fields.items()))
     shown["spec"] = _as_written(json.loads(resource.spec))
     return to_yaml(shown).splitlines()
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from fleetctl.apply.change import outcomes_of
 from fleetctl.apply.consent import NeedsConsent, check
-from fleetctl.cli.apply.outcomes import CLIENT, SAID_OF_DRY_RUNS, show, warn_of
 from fleetctl.cli.apply.predictions import refuse
 from fleetctl.cli.apply.propose import proposed
+from fleetctl.cli.apply.screens.outcomes import CLIENT, SAID_OF_DRY_RUNS, show, warn_of
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
@@ -18,9 +18,9 @@ from fleetctl.stores.read.read_only import open_readonly
 
 def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: Screen) -> int:
     """The words that apply would say, and what it would ask. Nothing runs for it."""
-    place = home()
-    with open_readonly(place) as stored:
-        found = proposed(place, stored, documents, order)
+    state_dir = home()
+    with open_readonly(state_dir) as stored:
+        found = proposed(state_dir, stored, documents, order)
         changes = found.changes
         doubts = refuse(stored, found.manifests, changes, found.accounts.backends, order)
     warnings = [*found.warnings, *doubts]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.edit import put, steps, value_of
+from fleetctl.apply.write.edit import put, steps, value_of
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.yaml.emit import to_yaml
-from fleetctl.specs.kinds import kind_called
+from fleetctl.specs.kinds.registry import kind_called
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document

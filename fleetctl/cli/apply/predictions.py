@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.options import declared_in, namespace_of, order_of
 from fleetctl.apply.predictions.predict import allowed, judged, predicted
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose
+from fleetctl.apply.request.options import declared_in, namespace_of, order_of
 from fleetctl.common.clock import SystemClock
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.manifest.loader import Manifest, load
 from fleetctl.manifest.problems import ManifestErrors, Problem
-from fleetctl.providers.base import Backend
-from fleetctl.specs.kinds import dump_spec, parse_spec
-from fleetctl.specs.provider import ProviderSpec
+from fleetctl.providers.contract.base import Backend
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.sources import Sources, source_of
 from fleetctl.wiring.accounts import Accounts
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 def checked(
-    place: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
+    state_dir: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
 ) -> tuple[list[Manifest], list[str]]:
     """The manifests, and warnings beyond their own. Raises ManifestErrors."""
     manifests = load(documents, namespace_of(order))
-    accounts = Accounts(place, store_id="", notify=_nobody)
+    accounts = Accounts(state_dir, store_id="", notify=_nobody)
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
-    looked = asyncio.run(Sources(place).look([it for it in manifests if _named_by_path(it)]))
+    looked = asyncio.run(Sources(state_dir).look([it for it in manifests if _named_by_path(it)]))
     whole = replace(order_of(order), looked=looked)
     changes = propose(stored, manifests, whole, SystemClock().now_s())
     doubts = [it.warning for it in looked.values() if it.warning]
@@ -75,15 +75,15 @@ def foreseen(
     order: Mapping[str, object],
 ) -> tuple[list[Problem], list[str]]:
     """What refuses the whole, and what is warned about."""
-    said = {}
+    fields = {}
     for resource in stored.resources.living(PROVIDER):
         try:
             spec = parse_spec(PROVIDER, resource.spec)
         except ValueError:
             continue  # the controller cannot read it either, and says so in its status
         assert isinstance(spec, ProviderSpec)
-        said[resource.name] = spec
-    world = world_of(stored, changes, providers, said, os.environ.get, starts_here=False)
+        fields[resource.name] = spec
+    world = world_of(stored, changes, providers, fields, os.environ.get, starts_here=False)
     return judged(asyncio.run(predicted(manifests, changes, world)), allowed(order))
 
 

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.options import declared_in, namespace_of, order_of, parallelism_of
 from fleetctl.apply.propose import propose
+from fleetctl.apply.request.options import declared_in, namespace_of, order_of, parallelism_of
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import Manifest, load
-from fleetctl.providers.base import LivePrices
+from fleetctl.providers.contract.base import LivePrices
 from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.kinds import dump_spec
+from fleetctl.specs.kinds.registry import dump_spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.sources import Sources
 from fleetctl.wiring.accounts import Accounts
@@ -47,16 +47,16 @@ class Proposal(NamedTuple):
 
 
 def proposed(
-    place: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
+    state_dir: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
 ) -> Proposal:
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
     manifests = load(documents, namespace_of(order), may_be_empty=bool(order.get("prune")))
-    accounts = Accounts(place, store_id=stored.store_id, notify=_nobody)
+    accounts = Accounts(state_dir, store_id=stored.store_id, notify=_nobody)
     for resource in stored.resources.living(PROVIDER):
         accounts.open(resource.name, json.loads(resource.spec))
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
-    sources = Sources(place)
+    sources = Sources(state_dir)
     looked = asyncio.run(sources.look(manifests))
     manifests = asyncio.run(sources.required(manifests, looked))
     whole = replace(
@@ -72,7 +72,7 @@ def proposed(
 
 
 def reported(
-    place: Path, stored: Snapshot, documents: Sequence[Document], order: Mapping[str, object]
+    state_dir: Path, stored: Snapshot, documents: Sequence[Document], order: Mapping[str, object]
 ) -> tuple[Proposal, Report]:
     """The proposal, and what it would cost and where: by live prices where an account tells them in
     time.
@@ -80,7 +80,7 @@ def reported(
     from fleetctl.apply.cost.offers import market_of
     from fleetctl.apply.cost.plan import report
 
-    found = proposed(place, stored, documents, order)
+    found = proposed(state_dir, stored, documents, order)
     asyncio.run(_asked(found))
     market = market_of(stored, found.changes, found.accounts.backends)
     return found, report(stored, found.changes, market, SystemClock().now_s())

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.consent import allowed_by_a_person
-from fleetctl.cli.apply.outcomes import SERVER
-from fleetctl.cli.flags import said_namespace
+from fleetctl.cli.apply.screens.outcomes import SERVER
+from fleetctl.cli.command.flags import said_namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.files import documents_of
-from fleetctl.daemon.client import raise_refusal
-from fleetctl.daemon.spawn import answered
+from fleetctl.daemon.reach.client import raise_refusal
+from fleetctl.daemon.reach.spawn import answered
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document
@@ -33,7 +33,7 @@ def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
 
 def order_of(args: Namespace) -> dict[str, object]:
     """What the flags say, as a request tells it. What is not said is not in it."""
-    said = {
+    fields = {
         "yes": args.yes,
         "rollout": args.rollout,
         "keepFinished": args.keep_finished,
@@ -46,11 +46,11 @@ def order_of(args: Namespace) -> dict[str, object]:
         "waitForCapacity": args.wait_for_capacity,
         "dryRun": args.dry_run == SERVER,
     }
-    return {**{name: value for name, value in said.items() if value}, **said_namespace(args)}
+    return {**{name: value for name, value in fields.items() if value}, **said_namespace(args)}
 
 
 def apply(
-    place: Path,
+    state_dir: Path,
     documents: Sequence[Document],
     order: Mapping[str, object],
     screen: Screen,
@@ -63,9 +63,9 @@ def apply(
         "documents": [document._asdict() for document in documents],
         **order,
     }
-    reply = answered(place, request)
+    reply = answered(state_dir, request)
     if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=piped):
-        reply = answered(place, {**request, "yes": True})
+        reply = answered(state_dir, {**request, "yes": True})
     if not reply.get("ok"):
         raise_refusal(reply)
     return reply

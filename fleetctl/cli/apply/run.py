@@ -10,9 +10,9 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.cli.apply.outcomes import NONE
 from fleetctl.cli.apply.request import apply, documents_meant, order_of
-from fleetctl.cli.flags import Parser, add_allow_missing, add_set
+from fleetctl.cli.apply.screens.outcomes import NONE
+from fleetctl.cli.command.flags import Parser, add_allow_missing, add_set
 from fleetctl.cli.follow.logs_select import Pick
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import UsageError
@@ -20,7 +20,7 @@ from fleetctl.common.home import home
 from fleetctl.common.text import safe
 from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.yaml.emit import to_yaml
-from fleetctl.specs.kinds import KINDS, kind_called
+from fleetctl.specs.kinds.registry import KINDS, kind_called
 from fleetctl.views.kinds import target
 from fleetctl.views.reading import open_reading
 
@@ -77,25 +77,25 @@ def run(args: Namespace, screen: Screen) -> int:
     if not args.command:
         raise UsageError("there is no command", hint=f"fleetctl run {args.file} -- COMMAND")
     # What the request of an apply asks for, and a run has no say in.
-    told = {"files": [args.file], "recursive": False, "prune": False, "dry_run": NONE}
+    fields = {"files": [args.file], "recursive": False, "prune": False, "dry_run": NONE}
     quiet = dict.fromkeys(
         ("yes", "keep_finished", "rerun", "take_over", "wait_for_capacity"), False
     )
     empty = dict.fromkeys(("rollout", "applyset", "max_prune"), "")
-    whole = Namespace(**{**vars(args), **told, **quiet, **empty})
+    whole = Namespace(**{**vars(args), **fields, **quiet, **empty})
     documents, key = with_command(documents_meant(whole, screen), args.command, args.stage)
-    place = home()
-    apply(place, documents, order_of(whole), screen, piped=False)
+    state_dir = home()
+    apply(state_dir, documents, order_of(whole), screen, piped=False)
     screen.talk(f"{key} runs; its output follows")
     from fleetctl.cli.follow.logs_follow import follow
     from fleetctl.cli.follow.supervise import detached
 
     wanted = target(key, args.namespace)
     try:
-        with open_reading(place) as reading:
+        with open_reading(state_dir) as reading:
             seen = reading.find(wanted)
             assert seen is not None, "it was stored just now"
-            follow(place, [seen], Pick(None, False, None, None, False), reading, screen)
+            follow(state_dir, [seen], Pick(None, False, None, None, False), reading, screen)
             ended = reading.find(wanted)
             task = reading.task(seen, 0)
     except KeyboardInterrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fleetctl.cli.flags import Parser, add_allow_missing, add_manifests, said_namespace
+from fleetctl.cli.command.flags import Parser, add_allow_missing, add_manifests, said_namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.files import documents_of
 from fleetctl.common.home import home
@@ -38,10 +38,10 @@ def run(args: Namespace, screen: Screen) -> int:
     from fleetctl.stores.read.read_only import open_readonly
 
     order: dict[str, object] = {"allowMissing": args.allow_missing, **said_namespace(args)}
-    place = home()
+    state_dir = home()
     documents = documents_of(args.files, recursive=args.recursive, tell=screen.hint)
-    with open_readonly(place) as stored:
-        manifests, doubts = checked(place, stored, documents, order)
+    with open_readonly(state_dir) as stored:
+        manifests, doubts = checked(state_dir, stored, documents, order)
     for manifest in manifests:
         screen.data(f"{safe(manifest.key)} valid")
         for warning in manifest.warnings:

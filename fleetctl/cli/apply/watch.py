@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.outcomes import show
 from fleetctl.cli.apply.request import apply
+from fleetctl.cli.apply.screens.outcomes import show
 from fleetctl.cli.apply.watched import Reread
 from fleetctl.cli.follow.supervise import detached
 from fleetctl.cli.output.render import Screen
@@ -21,7 +21,7 @@ from fleetctl.cli.targets.files import documents_of
 from fleetctl.common.errors import FleetctlError, NotFound
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
-from fleetctl.daemon.client import results_of
+from fleetctl.daemon.reach.client import results_of
 from fleetctl.manifest.files.documents import SUFFIXES
 
 if TYPE_CHECKING:

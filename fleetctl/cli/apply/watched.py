@@ -1,7 +1,7 @@
 """What manifests name and `apply --watch` follows beside them: directories of code, files of data.
 
 Called by watch.py a few times a second. Says only that something was touched; whether it is
-another wish, the controller finds out.
+another spec, the controller finds out.
 """
 
 from __future__ import annotations

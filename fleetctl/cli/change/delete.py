@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.apply.consent import accepts
-from fleetctl.cli.flags import Parser, add_labels, add_recursive
+from fleetctl.cli.command.flags import Parser, add_labels, add_recursive
+from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import kinds_before_labels, target_seen, with_labels
-from fleetctl.cli.values import duration_s
 from fleetctl.common.deadline import Deadline, Every
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import and_more, duration, plural, safe
-from fleetctl.daemon import spawn
+from fleetctl.daemon.reach import spawn
 from fleetctl.views.kinds import Target, kinds_of, target
 from fleetctl.views.objects import DELETING, View
 from fleetctl.views.reading import Reading, all_missing, open_reading
@@ -79,8 +79,8 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     targets = _targets(args)
-    place = home()
-    with open_reading(place) as reading:
+    state_dir = home()
+    with open_reading(state_dir) as reading:
         if args.selector or args.all:
             targets = _selected(args, reading)
         found = _found(targets, reading, ignore=args.ignore_not_found)
@@ -89,15 +89,15 @@ def run(args: Namespace, screen: Screen) -> int:
                 screen.talk("no object has such labels" if args.selector else "there is nothing")
             return 0
         _consent(found, reading, args, screen)
-        _ask(place, found, reading)
+        _ask(state_dir, found, reading)
         if args.force:
-            _abandon(place, found, screen)
+            _abandon(state_dir, found, screen)
         if args.no_wait:
             for one in found.values():
                 screen.data(f"{safe(one.key)} is being deleted")
             return 0
         try:
-            return _wait(place, found, reading, screen, timeout_s=args.timeout)
+            return _wait(state_dir, found, reading, screen, timeout_s=args.timeout)
         except KeyboardInterrupt:
             screen.close_line()
             screen.talk("detached; the deletion goes on")
@@ -176,17 +176,17 @@ def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen
         raise Refused("\nerror: ".join(losses), hint="add --yes to do it all the same")
 
 
-def _ask(place: Path, found: dict[str, Target], reading: Reading) -> None:
-    """Store the wish; objects that are being deleted already are only waited for."""
+def _ask(state_dir: Path, found: dict[str, Target], reading: Reading) -> None:
+    """Store the spec; objects that are being deleted already are only waited for."""
     views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
     keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
     if keys:
-        spawn.demand(place, {"verb": "delete", "keys": keys})
+        spawn.demand(state_dir, {"verb": "delete", "keys": keys})
 
 
-def _abandon(place: Path, found: dict[str, Target], screen: Screen) -> None:
+def _abandon(state_dir: Path, found: dict[str, Target], screen: Screen) -> None:
     """Have the objects forgotten, confirmed gone or not, and tell what may be left of them."""
-    reply = spawn.demand(place, {"verb": "abandon", "uids": list(found)})
+    reply = spawn.demand(state_dir, {"verb": "abandon", "uids": list(found)})
     results = reply.get("results")
     for one in results if isinstance(results, list) else []:
         left = [str(it) for it in one["left"]]
@@ -201,7 +201,7 @@ def _abandon(place: Path, found: dict[str, Target], screen: Screen) -> None:
 
 
 def _wait(
-    place: Path,
+    state_dir: Path,
     found: dict[str, Target],
     reading: Reading,
     screen: Screen,
@@ -209,7 +209,7 @@ def _wait(
     timeout_s: float | None,
 ) -> int:
     deadline, waiting = Deadline(timeout_s), _Waiting(screen)
-    with Supervisor(place, screen) as supervisor:
+    with Supervisor(state_dir, screen) as supervisor:
         while True:
             for uid, one in list(found.items()):
                 seen = reading.by_uid(uid)

@@ -1,4 +1,4 @@
-"""`fleetctl edit`: a stored object in an editor, and what was saved as the new wish."""
+"""`fleetctl edit`: a stored object in an editor, and what was saved as the new spec."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.cli.change.set import store
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.values import rollout
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import rollout
 from fleetctl.common.errors import FleetctlError, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
-from fleetctl.specs.kinds import API_VERSION
+from fleetctl.specs.kinds.registry import API_VERSION
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View
 from fleetctl.views.reading import must_find, open_reading
@@ -101,11 +101,11 @@ def _document(seen: View) -> dict[str, Any]:
         metadata["namespace"] = resource.namespace
     if resource.labels:
         metadata["labels"] = dict(resource.labels)
-    notes = {
+    fields = {
         key: text for key, text in resource.annotations.items() if not key.startswith(OWN_PREFIX)
     }
-    if notes:
-        metadata["annotations"] = notes
+    if fields:
+        metadata["annotations"] = fields
     return {
         "apiVersion": API_VERSION,
         "kind": resource.kind,

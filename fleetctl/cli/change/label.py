@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
 from fleetctl.cli.change.set import store
-from fleetctl.cli.flags import Parser, add_labels
+from fleetctl.cli.command.flags import Parser, add_labels
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import kinds_before_labels, target_seen, with_labels
 from fleetctl.common.errors import Conflict, NotFound, UsageError

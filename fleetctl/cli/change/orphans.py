@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.change.orphans_find import Orphan, _all, orphans_among, strays_of
-from fleetctl.cli.flags import Parser, add_output, own_namespace
+from fleetctl.cli.change.orphans_find import Listed, _all, orphans_among, orphans_of
+from fleetctl.cli.command.flags import Parser, add_output, own_namespace
+from fleetctl.cli.command.values import duration_s, namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.targets.accounts import account_named
-from fleetctl.cli.values import duration_s, namespace
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, UsageError
 from fleetctl.common.home import home
@@ -27,7 +27,7 @@ from fleetctl.specs.builtin import BUILT_IN
 from fleetctl.views.kinds import target
 
 if TYPE_CHECKING:
-    from fleetctl.providers.orphans import Stray
+    from fleetctl.providers.contract.orphans import Orphan
 
 HEADER = ("PROVIDER", "ID", "LABEL JOB", "CREATED", "OWNER", "ACTION")
 FAILED, REFUSED = 1, 3
@@ -101,15 +101,15 @@ def run(args: Namespace, screen: Screen) -> int:
     return asyncio.run(_run(args, screen, home()))
 
 
-async def _run(args: Namespace, screen: Screen, place: Path) -> int:
-    asked = [account_named(args.provider, place)] if args.provider else _all(place)
-    strays, complete = await strays_of(asked, place, screen, named=args.provider is not None)
-    found = _wanted(orphans_among(strays, place), args)
+async def _run(args: Namespace, screen: Screen, state_dir: Path) -> int:
+    asked = [account_named(args.provider, state_dir)] if args.provider else _all(state_dir)
+    orphans, complete = await orphans_of(asked, state_dir, screen, named=args.provider is not None)
+    found = _wanted(orphans_among(orphans, state_dir), args)
     if args.adopt and not args.ids:
-        found = [one for one in found if one.stray.kind != "snapshot"]  # nothing runs in one
+        found = [one for one in found if one.orphan.kind != "snapshot"]  # nothing runs in one
     if args.delete or args.adopt:
         # Data goes only when somebody has named what holds it.
-        named = [one for one in found if args.ids or one.stray.kind != "volume"]
+        named = [one for one in found if args.ids or one.orphan.kind != "volume"]
         kept = len(found) - len(named)
         if kept:
             screen.talk(f"{plural(kept, 'volume')} left alone: name those whose data may go")
@@ -122,9 +122,9 @@ async def _run(args: Namespace, screen: Screen, place: Path) -> int:
             from fleetctl.cli.change.orphans_adopt import adopt
 
             into = target(args.into, args.namespace or own_namespace()).key if args.into else ""
-            code = await asyncio.to_thread(adopt, chosen, into, screen, place)
+            code = await asyncio.to_thread(adopt, chosen, into, screen, state_dir)
         else:
-            code = await _delete(chosen, args, screen, place)
+            code = await _delete(chosen, args, screen, state_dir)
         return max(code, int(not complete))
     if found or complete or args.output != "table":
         _show(found, args.output, screen)
@@ -133,7 +133,7 @@ async def _run(args: Namespace, screen: Screen, place: Path) -> int:
     return int(not complete)
 
 
-def _wanted(found: Sequence[Orphan], args: Namespace) -> list[Orphan]:
+def _wanted(found: Sequence[Listed], args: Namespace) -> list[Listed]:
     """Raises NotFound for an id that is no orphan."""
     missing = sorted(set(args.ids) - {one.id for one in found})
     if missing:
@@ -144,42 +144,42 @@ def _wanted(found: Sequence[Orphan], args: Namespace) -> list[Orphan]:
     return [
         one
         for one in found
-        if (not args.ids or one.id in args.ids) and one.stray.created_at_s <= old_at_s
+        if (not args.ids or one.id in args.ids) and one.orphan.created_at_s <= old_at_s
     ]
 
 
-async def _delete(found: Sequence[Orphan], args: Namespace, screen: Screen, place: Path) -> int:
+async def _delete(found: Sequence[Listed], args: Namespace, screen: Screen, state_dir: Path) -> int:
     if not found:
         screen.talk("no orphans to delete")
         return 0
     if not args.yes and not _agreed(found, screen):
         return REFUSED
-    from fleetctl.wiring.accounts import strays_of
+    from fleetctl.wiring.accounts import orphans_of
 
     failed = False
-    for provider in dict.fromkeys(one.stray.provider for one in found):
-        strays = strays_of(account_named(provider, place), place)
+    for provider in dict.fromkeys(one.orphan.provider for one in found):
+        orphans = orphans_of(account_named(provider, state_dir), state_dir)
         try:
-            for one in (one for one in found if one.stray.provider == provider):
-                failed |= not await _ended(one, strays.remove, screen)
+            for one in (one for one in found if one.orphan.provider == provider):
+                failed |= not await _ended(one, orphans.remove, screen)
         finally:
-            await strays.close()
+            await orphans.close()
     return FAILED if failed else 0
 
 
 async def _ended(
-    orphan: Orphan, remove: Callable[[Stray], Awaitable[None]], screen: Screen
+    listed: Listed, remove: Callable[[Orphan], Awaitable[None]], screen: Screen
 ) -> bool:
     try:
-        await remove(orphan.stray)
+        await remove(listed.orphan)
     except FleetctlError as error:
         screen.error(str(error), hint=error.hint)
         return False
-    screen.data(f"{orphan.shown} deleted")
+    screen.data(f"{listed.shown} deleted")
     return True
 
 
-def _agreed(found: Sequence[Orphan], screen: Screen) -> bool:
+def _agreed(found: Sequence[Listed], screen: Screen) -> bool:
     """What a person answers. Raises Refused where there is nobody to ask."""
     others = sum(not one.ours for one in found)
     what = _what(found)
@@ -194,24 +194,24 @@ def _agreed(found: Sequence[Orphan], screen: Screen) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _what(found: Sequence[Orphan]) -> str:
+def _what(found: Sequence[Listed]) -> str:
     """`2 sandboxes and the data of volume/a`."""
-    data = [safe(one.id) for one in found if one.stray.kind == "volume"]
-    boxes = [one for one in found if one.stray.kind == "sandbox"]
-    functions = [one for one in found if one.stray.kind == "function"]
-    images = [one for one in found if one.stray.kind == "snapshot"]
-    said = [_sandboxes(len(boxes))] if boxes else []
-    said += [plural(len(images), "snapshot")] if images else []
-    said += [plural(len(functions), "function")] if functions else []
-    said += [f"the data of {', '.join(data)}"] if data else []
-    return " and ".join(said)
+    data = [safe(one.id) for one in found if one.orphan.kind == "volume"]
+    boxes = [one for one in found if one.orphan.kind == "sandbox"]
+    functions = [one for one in found if one.orphan.kind == "function"]
+    images = [one for one in found if one.orphan.kind == "snapshot"]
+    parts = [_sandboxes(len(boxes))] if boxes else []
+    parts += [plural(len(images), "snapshot")] if images else []
+    parts += [plural(len(functions), "function")] if functions else []
+    parts += [f"the data of {', '.join(data)}"] if data else []
+    return " and ".join(parts)
 
 
 def _sandboxes(count: int) -> str:
     return "1 sandbox" if count == 1 else f"{count} sandboxes"
 
 
-def _show(found: Sequence[Orphan], output: str, screen: Screen) -> None:
+def _show(found: Sequence[Listed], output: str, screen: Screen) -> None:
     now_s, wide = SystemClock().now_s(), output == "wide"
     header = (*HEADER, "RUN", "STORE") if wide else HEADER
     written = Rows(
@@ -223,39 +223,39 @@ def _show(found: Sequence[Orphan], output: str, screen: Screen) -> None:
         screen.talk("no orphans")
 
 
-def _row(orphan: Orphan, now_s: float, *, wide: bool) -> list[str]:
-    stray = orphan.stray
-    index = f"/{stray.index}" if stray.index else ""
+def _row(listed: Listed, now_s: float, *, wide: bool) -> list[str]:
+    orphan = listed.orphan
+    index = f"/{orphan.index}" if orphan.index else ""
     cells = [
-        stray.provider,
-        orphan.id,
-        f"{stray.job}{index}" if stray.job else "-",
-        f"{age(now_s - stray.created_at_s)} ago" if stray.created_at_s else "-",
-        "this store" if orphan.ours else "another store",
-        _action(orphan),
+        orphan.provider,
+        listed.id,
+        f"{orphan.job}{index}" if orphan.job else "-",
+        f"{age(now_s - orphan.created_at_s)} ago" if orphan.created_at_s else "-",
+        "this store" if listed.ours else "another store",
+        _action(listed),
     ]
-    return [safe(cell) for cell in (*cells, *((stray.run, stray.store) if wide else ()))]
+    return [safe(cell) for cell in (*cells, *((orphan.run, orphan.store) if wide else ()))]
 
 
-def _action(orphan: Orphan) -> str:
-    if orphan.stray.kind == "volume":
+def _action(listed: Listed) -> str:
+    if listed.orphan.kind == "volume":
         return "none; its data goes when it is named: --delete"
-    made = orphan.stray.kind in ("function", "snapshot") or orphan.stray.store == "interpreters"
+    made = listed.orphan.kind in ("function", "snapshot") or listed.orphan.store == "interpreters"
     what = "--delete" if made else "--adopt or --delete"
-    return what if orphan.ours else f"{what}, with --all-stores"
+    return what if listed.ours else f"{what}, with --all-stores"
 
 
-def _document(orphan: Orphan) -> dict[str, object]:
-    stray = orphan.stray
-    created = timestamp(stray.created_at_s) if stray.created_at_s else None
+def _document(listed: Listed) -> dict[str, object]:
+    orphan = listed.orphan
+    created = timestamp(orphan.created_at_s) if orphan.created_at_s else None
     return {
-        "kind": stray.kind,
-        "provider": stray.provider,
-        "id": orphan.id,
-        "run": stray.run,
-        "job": stray.job or None,
-        "index": int(stray.index) if stray.index.isdigit() else None,
+        "kind": orphan.kind,
+        "provider": orphan.provider,
+        "id": listed.id,
+        "run": orphan.run,
+        "job": orphan.job or None,
+        "index": int(orphan.index) if orphan.index.isdigit() else None,
         "createdAt": created,
-        "store": stray.store,
-        "ours": orphan.ours,
+        "store": orphan.store,
+        "ours": listed.ours,
     }

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import safe
-from fleetctl.daemon import spawn
-from fleetctl.daemon.client import results_of
+from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import results_of
 
 if TYPE_CHECKING:
-    from fleetctl.cli.change.orphans_find import Orphan
+    from fleetctl.cli.change.orphans_find import Listed
 
 REFUSED = 3
 _NOT_ADOPTED = {
@@ -22,7 +22,7 @@ _NOT_ADOPTED = {
 }
 
 
-def adopt(found: Sequence[Orphan], into: str, screen: Screen, place: Path) -> int:
+def adopt(found: Sequence[Listed], into: str, screen: Screen, state_dir: Path) -> int:
     """The exit code. Each that cannot be adopted says why."""
     if not found:
         screen.talk("no orphans to adopt")
@@ -35,39 +35,39 @@ def adopt(found: Sequence[Orphan], into: str, screen: Screen, place: Path) -> in
             refused = True
     boxes = [one for one in found if _sort(one) not in _NOT_ADOPTED]
     message = {"verb": "adopt", "sandboxes": [_told_of(one) for one in boxes], "into": into}
-    by_run = {one.stray.run: one for one in boxes}
-    for result in results_of(spawn.demand(place, message)) if boxes else ():
+    by_run = {one.orphan.run: one for one in boxes}
+    for result in results_of(spawn.demand(state_dir, message)) if boxes else ():
         refused |= not _adopted(by_run[str(result.get("run"))], result, screen)
     return REFUSED if refused else 0
 
 
-def _sort(orphan: Orphan) -> str:
+def _sort(listed: Listed) -> str:
     """Its kind; `helper` for a sandbox that was made for no object that runs."""
-    stray = orphan.stray
-    return "helper" if stray.job.startswith("volume/") else stray.kind
+    orphan = listed.orphan
+    return "helper" if orphan.job.startswith("volume/") else orphan.kind
 
 
-def _told_of(orphan: Orphan) -> dict[str, object]:
-    stray = orphan.stray
+def _told_of(listed: Listed) -> dict[str, object]:
+    orphan = listed.orphan
     return {
-        "provider": stray.provider,
-        "id": stray.handle,
-        "run": stray.run,
-        "job": stray.job,
-        "index": stray.index,
-        "uid": stray.uid,
-        "work": stray.work,
-        "store": stray.store,
-        "createdAt": stray.created_at_s,
+        "provider": orphan.provider,
+        "id": orphan.handle,
+        "run": orphan.run,
+        "job": orphan.job,
+        "index": orphan.index,
+        "uid": orphan.uid,
+        "work": orphan.work,
+        "store": orphan.store,
+        "createdAt": orphan.created_at_s,
     }
 
 
-def _adopted(orphan: Orphan, result: Mapping[str, object], screen: Screen) -> bool:
+def _adopted(listed: Listed, result: Mapping[str, object], screen: Screen) -> bool:
     why, hint = str(result.get("why") or ""), str(result.get("hint") or "")
     if why:
-        screen.error(f"{orphan.shown} cannot be adopted: {safe(why)}", hint=hint)
+        screen.error(f"{listed.shown} cannot be adopted: {safe(why)}", hint=hint)
         return False
     made = ", which was made for it" if result.get("made") else ""
     key = safe(str(result.get("key")))
-    screen.data(f"{orphan.shown} adopted: index {result.get('index')} of {key}{made}")
+    screen.data(f"{listed.shown} adopted: index {result.get('index')} of {key}{made}")
     return True

@@ -16,44 +16,48 @@ from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.views.reading import open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.providers.account import Account
-    from fleetctl.providers.orphans import Stray
+    from fleetctl.providers.contract.account import Account
+    from fleetctl.providers.contract.orphans import Orphan
 
 _CANNOT_ASK = ("KeyMissing", "AccountNotReady")  # no credentials, or no package
 
 
-class Orphan(NamedTuple):
+class Listed(NamedTuple):
     """ours: it carries the tag of this store, which has no record of it."""
 
-    stray: Stray
+    orphan: Orphan
     ours: bool
 
     @property
     def id(self) -> str:
-        """What a person names it by. The handle of this machine is of a keeper of several."""
-        stray = self.stray
-        if stray.kind != "sandbox":
-            return f"{stray.kind}/{stray.handle}"
-        return stray.run if runs_here(stray.provider) else stray.handle
+        """What a person names it by. The handle of this machine is of a supervisor of several."""
+        orphan = self.orphan
+        if orphan.kind != "sandbox":
+            return f"{orphan.kind}/{orphan.handle}"
+        return orphan.run if runs_here(orphan.provider) else orphan.handle
 
     @property
     def shown(self) -> str:
-        return safe(f"{self.stray.provider}/{self.id}")
+        return safe(f"{self.orphan.provider}/{self.id}")
 
 
-async def strays_of(
-    asked: Sequence[Account], place: Path, screen: Screen, *, named: bool
-) -> tuple[list[Stray], bool]:
+async def orphans_of(
+    asked: Sequence[Account], state_dir: Path, screen: Screen, *, named: bool
+) -> tuple[list[Orphan], bool]:
     """All that they tell, and whether all could be asked. One without credentials holds nothing."""
-    told = await asyncio.gather(*(_told(account, place) for account in asked))
-    found: list[Stray] = []
+    reply = await asyncio.gather(*(_told(account, state_dir) for account in asked))
+    found: list[Orphan] = []
     complete = True
-    for account, answer in zip(asked, told, strict=True):
+    for account, answer in zip(asked, reply, strict=True):
         if isinstance(answer, Refused):
             if named:
                 raise answer
             screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
-        elif isinstance(answer, Unavailable) and not named and _never_used(account, answer, place):
+        elif (
+            isinstance(answer, Unavailable)
+            and not named
+            and _never_used(account, answer, state_dir)
+        ):
             screen.talk(f"{account.name}: not asked: {safe(str(answer))}")
         elif isinstance(answer, Unavailable):
             screen.error(str(answer), hint=answer.hint)
@@ -63,36 +67,36 @@ async def strays_of(
     return found, complete
 
 
-def _never_used(account: Account, answer: Unavailable, place: Path) -> bool:
+def _never_used(account: Account, answer: Unavailable, state_dir: Path) -> bool:
     """It cannot be asked from here, and nothing of this store was ever there: no answer is missed.
     Where something was, what is not known is told as an error.
     """
-    return answer.reason in _CANNOT_ASK and not account.directory(place).exists()
+    return answer.reason in _CANNOT_ASK and not account.directory(state_dir).exists()
 
 
-async def _told(account: Account, place: Path) -> Sequence[Stray] | Refused | Unavailable:
-    from fleetctl.wiring.accounts import strays_of
+async def _told(account: Account, state_dir: Path) -> Sequence[Orphan] | Refused | Unavailable:
+    from fleetctl.wiring.accounts import orphans_of
 
-    strays = strays_of(account, place)
+    orphans = orphans_of(account, state_dir)
     try:
-        return await strays.found()
+        return await orphans.found()
     except (Refused, Unavailable) as error:
         return error
     finally:
-        await strays.close()
+        await orphans.close()
 
 
-def _all(place: Path) -> list[Account]:
-    with open_reading(place) as reading:
+def _all(state_dir: Path) -> list[Account]:
+    with open_reading(state_dir) as reading:
         return list(accounts(reading).values())
 
 
-def orphans_among(strays: Sequence[Stray], place: Path) -> list[Orphan]:
+def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[Listed]:
     """Those that the store does not remember, the newest last."""
     from fleetctl.providers.remote.sandboxes.names import tag_of
     from fleetctl.stores.read.reader import Reader
 
-    with Reader(place) as reader:
+    with Reader(state_dir) as reader:
         known = {text for row in reader.held() for text in row if text}
         tag = tag_of(reader.store_id()) if reader.store_id() else ""
         objects = list(reader.object_keys())
@@ -100,19 +104,19 @@ def orphans_among(strays: Sequence[Stray], place: Path) -> list[Orphan]:
     assets = {(kind, asset_name(name, within)) for _, kind, name, within in objects}
     users |= {f"function-{name}" for kind, name in assets if kind == "Function"}
     found = []
-    for stray in sorted(strays, key=lambda one: one.created_at_s):
-        if stray.kind == "volume":
-            if ("Volume", stray.handle) not in assets:
-                found.append(Orphan(stray, ours=True))
+    for orphan in sorted(orphans, key=lambda one: one.created_at_s):
+        if orphan.kind == "volume":
+            if ("Volume", orphan.handle) not in assets:
+                found.append(Listed(orphan, ours=True))
             continue
-        if stray.kind in ("function", "snapshot") and users & set(stray.users):
+        if orphan.kind in ("function", "snapshot") and users & set(orphan.users):
             continue
-        if stray.kind == "snapshot":
-            found.append(Orphan(stray, bool(tag) and stray.store == tag))
+        if orphan.kind == "snapshot":
+            found.append(Listed(orphan, bool(tag) and orphan.store == tag))
             continue
-        ours = bool(tag) and stray.store == tag
-        # A keeper's handle is that of all its sandboxes; there the name alone tells.
-        handle = "" if runs_here(stray.provider) else stray.handle
-        if not ours or not {stray.run, handle} & known:
-            found.append(Orphan(stray, ours))
+        ours = bool(tag) and orphan.store == tag
+        # A supervisor's handle is that of all its sandboxes; there the name alone tells.
+        handle = "" if runs_here(orphan.provider) else orphan.handle
+        if not ours or not {orphan.run, handle} & known:
+            found.append(Listed(orphan, ours))
     return found

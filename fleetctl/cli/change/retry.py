@@ -6,14 +6,14 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from fleetctl.cli.apply.consent import allowed_by_a_person
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.values import indexes
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import indexes
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import plural, safe
-from fleetctl.daemon import spawn
-from fleetctl.daemon.client import raise_refusal, results_of
+from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import raise_refusal, results_of
 from fleetctl.views.kinds import target
 
 
@@ -137,9 +137,9 @@ def _line(result: Mapping[str, object]) -> str:
     """`batchjob/resize: 4 tasks requeued (attempts kept)`."""
     units, live, unit = result.get("units"), result.get("live"), str(result.get("unit") or "task")
     count = units if isinstance(units, int) else 0
-    told = f"{plural(count, unit)} requeued" + (" (attempts kept)" if count else "")
+    message = f"{plural(count, unit)} requeued" + (" (attempts kept)" if count else "")
     left = f"; {plural(live, unit)} running already" if isinstance(live, int) and live else ""
-    return f"{safe(str(result.get('key')))}: {told}{left}"
+    return f"{safe(str(result.get('key')))}: {message}{left}"
 
 
 def _why_none(which: str, result: Mapping[str, object]) -> str:

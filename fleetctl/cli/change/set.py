@@ -6,14 +6,14 @@ from argparse import Namespace
 from collections.abc import Mapping
 
 from fleetctl.cli.apply.consent import allowed_by_a_person
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.values import count, rollout
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import count, rollout
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
-from fleetctl.daemon import spawn
-from fleetctl.daemon.client import raise_refusal, results_of
+from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import raise_refusal, results_of
 from fleetctl.views.kinds import target
 
 PAGES = {
@@ -94,5 +94,5 @@ def store(request: Mapping[str, object], screen: Screen) -> None:
         raise_refusal(reply)
     for result in results_of(reply):
         message = str(result.get("message") or "")
-        said = f"{safe(str(result.get('key')))} {safe(str(result.get('outcome')))}"
-        screen.data(f"{said}  {safe(message)}" if message else said)
+        text = f"{safe(str(result.get('key')))} {safe(str(result.get('outcome')))}"
+        screen.data(f"{text}  {safe(message)}" if message else text)

@@ -7,14 +7,14 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from fleetctl.cli.apply.consent import accepts
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import plural, safe
-from fleetctl.daemon import spawn
-from fleetctl.daemon.client import results_of
+from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import results_of
 from fleetctl.views.kinds import Target, target
 from fleetctl.views.objects import SUSPENDED
 from fleetctl.views.reading import open_reading
@@ -61,9 +61,9 @@ def run(args: Namespace, screen: Screen) -> int:
     losses: dict[str, str] = {}
     if args.verb == "suspend":
         losses = _losses(targets)
-        said = [f"{key}: {loss} would be stopped" for key, loss in losses.items()]
+        parts = [f"{key}: {loss} would be stopped" for key, loss in losses.items()]
         asked = screen.talk_is_terminal and sys.stdin.isatty()
-        if said and not args.yes and asked and not accepts(said, screen):
+        if parts and not args.yes and asked and not accepts(parts, screen):
             raise Refused(
                 "nothing was suspended",
                 hint="add --yes, or `fleetctl scale KIND/NAME --parallelism 0"

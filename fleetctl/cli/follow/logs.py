@@ -6,12 +6,12 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleetctl.cli.flags import Parser, add_labels
+from fleetctl.cli.command.flags import Parser, add_labels
+from fleetctl.cli.command.values import count, duration_s, indexes
 from fleetctl.cli.follow.logs_select import Pick, ending, pick_of
 from fleetctl.cli.follow.supervise import detached
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import working_objects
-from fleetctl.cli.values import count, duration_s, indexes
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.home import home
@@ -73,8 +73,8 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     if args.previous and (args.follow or args.attempt is not None):
         raise UsageError("--previous is one attempt that has ended; leave out -f and --attempt")
-    place = home()
-    with open_reading(place) as reading:
+    state_dir = home()
+    with open_reading(state_dir) as reading:
         views = working_objects(args, reading, verb="logs")
         for seen in views:
             if not seen.kind.runs:
@@ -83,30 +83,30 @@ def run(args: Namespace, screen: Screen) -> int:
         keys = [seen.key for seen in views]
         try:
             if args.build:
-                return _build(place, views, args, reading, screen)
+                return _build(state_dir, views, args, reading, screen)
             if not args.follow:
                 for seen in views:
-                    _show(place, seen, pick, reading, screen)
+                    _show(state_dir, seen, pick, reading, screen)
                 return 0
             from fleetctl.cli.follow.logs_follow import follow
 
-            return follow(place, views, pick, reading, screen)
+            return follow(state_dir, views, pick, reading, screen)
         except KeyboardInterrupt:
             build = " --build" if args.build else ""
             return detached(keys, commands("logs", keys) + f"{build} -f", screen)
 
 
 def _build(
-    place: Path, views: Sequence[View], args: Namespace, reading: Reading, screen: Screen
+    state_dir: Path, views: Sequence[View], args: Namespace, reading: Reading, screen: Screen
 ) -> int:
     from fleetctl.cli.follow.logs_build import show
 
     if len(views) != 1:
         raise UsageError("`--build` shows the images of one object")
-    return show(place, views[0], args, reading, screen)
+    return show(state_dir, views[0], args, reading, screen)
 
 
-def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> None:
+def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> None:
     shown = cached = 0
     for task in pick.tasks(seen, reading):
         shown += 1
@@ -119,7 +119,7 @@ def _show(place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen)
             uid, whose, run = found
             screen.talk(f"[{task.run.index}/{task.run.attempt}] cached: the log of {safe(whose)}")
             task = task._replace(run=run)
-        stream = pick.stream(place, seen, task, screen, uid=uid)
+        stream = pick.stream(state_dir, seen, task, screen, uid=uid)
         stream.drain()
         stream.finish()
         if stream.empty:

@@ -15,20 +15,20 @@ from fleetctl.views.objects import View
 from fleetctl.views.reading import Reading
 
 
-def show(place: Path, seen: View, args: Namespace, reading: Reading, screen: Screen) -> int:
+def show(state_dir: Path, seen: View, args: Namespace, reading: Reading, screen: Screen) -> int:
     """Raises UsageError for flags that speak of tasks."""
     if args.failed or args.previous or args.index is not None or args.attempt is not None:
         raise UsageError(
             "`--build` is about images, which all tasks share",
             hint="leave out --index, --failed, --attempt and --previous",
         )
-    builds = _Builds(place, seen.resource.uid, screen, tail=args.tail)
+    builds = _Builds(state_dir, seen.resource.uid, screen, tail=args.tail)
     if not args.follow:
         builds.drain(finish=True)
         if not builds.any:
             screen.talk(f"no image of {safe(seen.key)} has been built here")
         return 0
-    with Supervisor(place, screen) as supervisor:
+    with Supervisor(state_dir, screen) as supervisor:
         while True:
             now = reading.by_uid(seen.resource.uid)
             # Asked before the read, so that what came in before the end is still printed.
@@ -45,8 +45,8 @@ def show(place: Path, seen: View, args: Namespace, reading: Reading, screen: Scr
 class _Builds:
     """The logs of one object's images, one after the other; how far each is printed."""
 
-    def __init__(self, place: Path, uid: str, screen: Screen, *, tail: int | None) -> None:
-        self._place, self._uid = place, uid
+    def __init__(self, state_dir: Path, uid: str, screen: Screen, *, tail: int | None) -> None:
+        self._place, self._uid = state_dir, uid
         self._screen = screen
         self._tail = tail
         self._offsets: dict[Path, int] = {}

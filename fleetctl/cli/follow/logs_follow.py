@@ -19,11 +19,13 @@ from fleetctl.views.tasks import CACHED, Task
 LOOK_EVERY_S = 0.2
 
 
-def follow(place: Path, views: Sequence[View], pick: Pick, reading: Reading, screen: Screen) -> int:
+def follow(
+    state_dir: Path, views: Sequence[View], pick: Pick, reading: Reading, screen: Screen
+) -> int:
     """0 once all the objects are over, or gone, and all that was asked for is printed."""
-    followed = [Followed(place, seen, pick, reading, screen) for seen in views]
+    followed = [Followed(state_dir, seen, pick, reading, screen) for seen in views]
     looks = Every(LOOK_EVERY_S, first_s=0.0)
-    with Supervisor(place, screen) as supervisor:
+    with Supervisor(state_dir, screen) as supervisor:
         while followed:
             due = looks.due()
             followed = [one for one in followed if one.goes_on(reading, due=due)]
@@ -37,10 +39,10 @@ class Followed:
     """One object whose runs are being printed."""
 
     def __init__(
-        self, place: Path, seen: View, pick: Pick, reading: Reading, screen: Screen
+        self, state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Screen
     ) -> None:
         self._uid, self._pick = seen.resource.uid, pick
-        self._follower = Follower(place, pick, screen)
+        self._follower = Follower(state_dir, pick, screen)
         for task in pick.tasks(seen, reading, every=True):
             self._follower.known(task)
         for task in pick.tasks(seen, reading):
@@ -60,8 +62,8 @@ class Followed:
 class Follower:
     """The runs that are being printed, by name, and those that need no more attention."""
 
-    def __init__(self, place: Path, pick: Pick, screen: Screen) -> None:
-        self._place = place
+    def __init__(self, state_dir: Path, pick: Pick, screen: Screen) -> None:
+        self._place = state_dir
         self._pick = pick
         self._screen = screen
         self._open: dict[str, NodeStreams] = {}

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from fleetctl.cli.command.values import Indexes
 from fleetctl.cli.follow.logs_stream import Dating, LogStream, NodeStreams
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import Indexes
 from fleetctl.common.text import duration, safe
-from fleetctl.specs.kinds import unit_called
+from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.views.objects import View, parsed
 from fleetctl.views.reading import Reading
 from fleetctl.views.tasks import Task, attempt
@@ -64,7 +64,7 @@ class Pick(NamedTuple):
         return not self.failed or task.run.state in ENDED_BADLY
 
     def stream(
-        self, place: Path, seen: View, task: Task, screen: Screen, *, uid: str = ""
+        self, state_dir: Path, seen: View, task: Task, screen: Screen, *, uid: str = ""
     ) -> NodeStreams:
         """uid: of another object, whose run it is."""
         label = f"{safe(seen.key)} " if self.several else ""
@@ -72,7 +72,7 @@ class Pick(NamedTuple):
 
         def stream(node: int, *, alone: bool) -> LogStream:
             return LogStream(
-                place,
+                state_dir,
                 uid or seen.resource.uid,
                 task.run,
                 screen,

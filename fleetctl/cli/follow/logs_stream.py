@@ -82,7 +82,7 @@ class LogStream:
 
     def __init__(
         self,
-        place: Path,
+        state_dir: Path,
         uid: str,
         run: RunRow,
         screen: Screen,
@@ -95,7 +95,7 @@ class LogStream:
     ) -> None:
         self._label, self._node, self._prefixed = label, node, prefixed
         self.empty = True
-        self._place = place
+        self._place = state_dir
         self._uid = uid
         self._run = run
         self._screen = screen

@@ -39,7 +39,7 @@ class Progress(Protocol):
 
 
 def follow_to_end(
-    place: Path,
+    state_dir: Path,
     keys: Sequence[str],
     screen: Screen,
     *,
@@ -55,10 +55,10 @@ def follow_to_end(
         return 0
     deadline = Deadline(timeout_s)
     try:
-        with open_reading(place) as reading:
+        with open_reading(state_dir) as reading:
             uids = _uids(working, reading)
             patience = Patience(waits_for)
-            ended = _follow(place, uids, reading, screen, deadline, patience)
+            ended = _follow(state_dir, uids, reading, screen, deadline, patience)
             return _conclude(working, uids, ended, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
@@ -71,7 +71,7 @@ def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
 
 
 def _follow(
-    place: Path,
+    state_dir: Path,
     uids: Sequence[str],
     reading: Reading,
     screen: Screen,
@@ -82,7 +82,7 @@ def _follow(
     progress = _progress(screen)
     seen: dict[str, View | None] = {}
     try:
-        with Supervisor(place, screen) as supervisor:
+        with Supervisor(state_dir, screen) as supervisor:
             while True:
                 begun_s = time.monotonic()
                 # Each change wakes us: what has ended is not read anew for every other's.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import safe
-from fleetctl.daemon.supervision import Supervision
+from fleetctl.daemon.reach.supervision import Supervision
 from fleetctl.views.kinds import commands
 
 INTERRUPTED = 130
@@ -19,9 +19,9 @@ INTERRUPTED = 130
 class Supervisor:
     """A Supervision that talks on a screen, and ends the line that is redrawn there."""
 
-    def __init__(self, place: Path, screen: Screen) -> None:
+    def __init__(self, state_dir: Path, screen: Screen) -> None:
         self._screen = screen
-        self._supervision = Supervision(place, talk=screen.talk, warn=self._warn)
+        self._supervision = Supervision(state_dir, talk=screen.talk, warn=self._warn)
         self.check = self._supervision.check
 
     def __enter__(self) -> Supervisor:

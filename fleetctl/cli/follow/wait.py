@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.follow.supervise import Supervisor, detached
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import add_labels_and_files, meant
-from fleetctl.cli.values import duration_s
 from fleetctl.common.deadline import Deadline, Every
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
@@ -89,11 +89,11 @@ def run(args: Namespace, screen: Screen) -> int:
 def _wait(
     targets: Sequence[Target], wanted: Goal, screen: Screen, *, timeout_s: float | None
 ) -> int:
-    place = home()
+    state_dir = home()
     deadline = Deadline(timeout_s)
-    with open_reading(place) as reading:
+    with open_reading(state_dir) as reading:
         pending = _identified(targets, wanted, reading, screen)
-        with Supervisor(place, screen) as supervisor:
+        with Supervisor(state_dir, screen) as supervisor:
             progress = _Progress(screen)
             while True:
                 for uid, one in list(pending.items()):
@@ -143,16 +143,16 @@ class _Progress:
             self._screen.talk(line)
 
 
-def _met(one: Target, wanted: Goal, told: Answer, screen: Screen) -> None:
-    because = f" ({safe(told.because)})" if told.because else ""
+def _met(one: Target, wanted: Goal, reply: Answer, screen: Screen) -> None:
+    because = f" ({safe(reply.because)})" if reply.because else ""
     screen.data(f"{safe(one.key)} condition met: {safe(str(wanted))}{because}")
 
 
-def _give_up(one: Target, wanted: Goal, told: Answer, screen: Screen, *, there: bool) -> None:
+def _give_up(one: Target, wanted: Goal, reply: Answer, screen: Screen, *, there: bool) -> None:
     verb = {"failed": "fail", "complete": "succeed", "succeeded": "succeed", "finished": "finish"}
     sentence = verb.get(wanted.word, f"meet `{safe(str(wanted))}`")
     screen.error(
-        f"{safe(one.key)} can no longer {sentence}: {safe(told.because)}",
+        f"{safe(one.key)} can no longer {sentence}: {safe(reply.because)}",
         hint=f"fleetctl describe {safe(one.key)}" if there else "",
     )
 

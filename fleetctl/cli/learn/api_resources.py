@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import NamedTuple
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.command.flags import Parser, add_output
+from fleetctl.cli.command.verbs import VERBS, Takes
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.output.rows import Rows, write_rows
-from fleetctl.cli.verbs import VERBS, Takes
-from fleetctl.specs.kinds import API_VERSION, KINDS, Kind
+from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
 from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, METRICS, TASKS
 
 

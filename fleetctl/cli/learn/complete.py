@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
+from fleetctl.cli.command.verbs import EXIT_OK, VERBS
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.verbs import EXIT_OK, VERBS
 from fleetctl.common.home import home
-from fleetctl.specs.kinds import KINDS, Kind, find_kind
+from fleetctl.specs.kinds.registry import KINDS, Kind, find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from argparse import Action
 
-    from fleetctl.cli.flags import Parser
+    from fleetctl.cli.command.flags import Parser
 
 PHASES = (
     "Cancelled", "Deleting", "Failed", "Pending", "Queued", "Ready", "Refused", "Running",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from pathlib import Path
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.values import one_of
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import one_of
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -7,9 +7,9 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.command.flags import Parser, add_output
+from fleetctl.cli.command.values import one_of
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import one_of
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.text import safe
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import safe
-from fleetctl.controllers.reasons import REASONS, is_reason
+from fleetctl.controllers.vocabulary.reasons import REASONS, is_reason
 from fleetctl.manifest.hints.fields import Field, look_up, manifest_field
 from fleetctl.manifest.hints.origins import origins
-from fleetctl.specs.kinds import API_VERSION, Kind
+from fleetctl.specs.kinds.registry import API_VERSION, Kind
 from fleetctl.views.kinds import kind_of
 
 INDENT = "  "

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import fleetctl.specs
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.values import one_of
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import one_of
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import did_you_mean, safe, shorten
-from fleetctl.specs.kinds import KINDS as KINDS_KNOWN
+from fleetctl.specs.kinds.registry import KINDS as KINDS_KNOWN
 
 EXAMPLES = Path(fleetctl.specs.__path__[0]) / "examples"
 SCHEMAS = Path(fleetctl.specs.__path__[0]) / "schemas"

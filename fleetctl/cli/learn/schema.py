@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.hints.fields import schema_text

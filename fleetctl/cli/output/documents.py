@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import safe_lines
-from fleetctl.specs.kinds import API_VERSION
+from fleetctl.specs.kinds.registry import API_VERSION
 
 
 def listing(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:

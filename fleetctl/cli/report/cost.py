@@ -7,7 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from fleetctl.cli.flags import Parser, add_all_namespaces, add_output
+from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
+from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.output.grid import (
     GridColumn,
     hint_at_others,
@@ -19,7 +20,6 @@ from fleetctl.cli.output.grid import (
 )
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.report.query_views import open_asking, others, within
-from fleetctl.cli.values import duration_s
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
 from fleetctl.common.text import plural
@@ -170,8 +170,8 @@ def run(args: Namespace, screen: Screen) -> int:
         screen.talk("nothing has run" + ("" if since_s is None else " since then"))
     if unpriced := sum(group.unpriced for group in groups):
         whose = "its" if unpriced == 1 else "their"
-        said = f"{plural(unpriced, 'attempt')} without a known price: {whose} cost is not in it"
-        screen.warn(said)
+        message = f"{plural(unpriced, 'attempt')} without a known price: {whose} cost is not in it"
+        screen.warn(message)
     if dark := sum(group.unpriced_warm for group in groups):
         whose = "its" if dark == 1 else "their"
         what = f"{plural(dark, 'Function')} without a known price of what stays warm"

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.values import indexes, one_of
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import indexes, one_of
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import plural, safe
@@ -145,7 +145,7 @@ def plain(environ: Mapping[str, str], encoding: str, *, colour: bool) -> bool:
 
 
 def _lines(args: Namespace, views: list[View], reading: Reading, screen: Screen) -> list[str]:
-    from fleetctl.cli.report.plotting.terminal import ROWS, ROWS_MIN, draw, look
+    from fleetctl.cli.report.plotting.writers.terminal import ROWS, ROWS_MIN, draw, look
 
     charts = _charts(args, views, reading)
     columns, rows = PIPE_COLUMNS, ROWS
@@ -201,16 +201,16 @@ def _write(args: Namespace, views: list[View], reading: Reading, screen: Screen)
 
 def _drawn(suffix: str, charts: list[Chart], views: list[View]) -> bytes:
     heading = ", ".join(safe(seen.key) for seen in views)
-    told = [f"{safe(seen.phase)}, {seen.done} {seen.kind.unit}s done" for seen in views]
-    summary = "; ".join(dict.fromkeys(told))
+    parts = [f"{safe(seen.phase)}, {seen.done} {seen.kind.unit}s done" for seen in views]
+    summary = "; ".join(dict.fromkeys(parts))
     if suffix == ".png":
-        from fleetctl.cli.report.plotting.png import png
+        from fleetctl.cli.report.plotting.writers.png import png
 
         return png(charts, heading)
     if suffix == ".svg":
-        from fleetctl.cli.report.plotting.svg import svg_file
+        from fleetctl.cli.report.plotting.writers.svg import svg_file
 
         return svg_file(charts, heading).encode()
-    from fleetctl.cli.report.plotting.page import html_page
+    from fleetctl.cli.report.plotting.writers.page import html_page
 
     return html_page(charts, heading, summary).encode()

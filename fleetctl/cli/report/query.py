@@ -6,11 +6,11 @@ import argparse
 from argparse import Namespace
 from itertools import islice
 
-from fleetctl.cli.flags import Parser, add_output, add_timeout
+from fleetctl.cli.command.flags import Parser, add_output, add_timeout
+from fleetctl.cli.command.values import count
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.cli.report.query_views import TIMEOUT_S, open_asking
-from fleetctl.cli.values import count
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe

@@ -8,10 +8,10 @@ from itertools import islice
 from pathlib import Path
 from shutil import get_terminal_size
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.command.flags import Parser, add_output
+from fleetctl.cli.command.values import count
 from fleetctl.cli.output.render import GAP, Screen
 from fleetctl.cli.output.rows import Rows, write_rows
-from fleetctl.cli.values import count
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import assignments, did_you_mean, plural, safe, scalar, shorten, width

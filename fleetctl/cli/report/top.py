@@ -6,7 +6,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fleetctl.cli.flags import Parser, add_all_namespaces, add_output
+from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
+from fleetctl.cli.command.values import one_of
 from fleetctl.cli.output.grid import (
     GridColumn,
     grid_lines,
@@ -18,7 +19,6 @@ from fleetctl.cli.output.grid import (
 )
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.report.query_views import open_asking, others, within
-from fleetctl.cli.values import one_of
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import plural

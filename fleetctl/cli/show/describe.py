@@ -6,17 +6,23 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.show.figures import attempts_line, cost_line, nodes_line, timing_line, where_line
+from fleetctl.cli.show.description.figures import (
+    attempts_line,
+    cost_line,
+    nodes_line,
+    timing_line,
+    where_line,
+)
 from fleetctl.cli.show.search_lines import search_lines
 from fleetctl.cli.show.summary import best_line, failed_line, front_lines, took
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import home
 from fleetctl.common.text import age, assignments, byte_size, plural, safe, safe_lines, timestamp
-from fleetctl.controllers.status_keys import SPILLED_OVER
-from fleetctl.daemon.spawn import holder
-from fleetctl.daemon.standstill import standstill
+from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
+from fleetctl.daemon.reach.spawn import holder
+from fleetctl.daemon.reach.standstill import standstill
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.reading import Reading, must_find, open_reading
@@ -53,17 +59,17 @@ def parser(verb: str) -> Parser:
 
 def run(args: Namespace, screen: Screen) -> int:
     wanted = target(f"{args.object}/{args.name}" if args.name else args.object, args.namespace)
-    place = home()
-    with open_reading(place) as reading:
+    state_dir = home()
+    with open_reading(state_dir) as reading:
         seen = must_find(wanted, reading)
         now_s = SystemClock().now_s()
         for line in lines(seen, reading, now_s):
             screen.data(line)
     # Without a controller the screen is as old as its end, and would otherwise not show it.
     waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
-    if waits and holder(place) is None:
+    if waits and holder(state_dir) is None:
         screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")
-    elif waits and (still := standstill(place)) is not None:
+    elif waits and (still := standstill(state_dir)) is not None:
         screen.warn(still.why)
         screen.hint(still.hint)
     return 0
@@ -77,7 +83,7 @@ def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield from _failures(seen, reading)
         yield from _spec(seen)
     else:
-        from fleetctl.cli.show.asset_lines import asset_lines
+        from fleetctl.cli.show.description.asset_lines import asset_lines
 
         yield from (_label(name, safe(text)) for name, text in asset_lines(seen, now_s))
     yield from _conditions(seen, now_s)
@@ -198,10 +204,10 @@ def _at_wandb(wandb: Mapping[str, object]) -> str:
     """Where the sweep is, how it stands there, and how many runs all agents have of it."""
     runs, of = wandb.get("runCount"), wandb.get("runCountExpected")
     counted = f"{runs} of {of} runs" if of is not None else f"{runs} runs"
-    told = [wandb.get("url"), str(wandb.get("state") or "").lower(), runs is not None and counted]
+    parts = [wandb.get("url"), str(wandb.get("state") or "").lower(), runs is not None and counted]
     best = wandb.get("bestLoss")
-    told.append(isinstance(best, int | float) and f"best {best:g}")
-    return ", ".join(str(it) for it in told if it) or "not known yet"
+    parts.append(isinstance(best, int | float) and f"best {best:g}")
+    return ", ".join(str(it) for it in parts if it) or "not known yet"
 
 
 def _outdated(seen: View, old: int) -> str:
@@ -228,7 +234,7 @@ def _queued(seen: View, total: object) -> str:
 
 
 def _spec(seen: View) -> Iterator[str]:
-    from fleetctl.cli.show.describe_spec import spec_lines
+    from fleetctl.cli.show.description.spec_lines import spec_lines
 
     if spec := seen.spec():
         yield f"Spec (whole: fleetctl get {safe(seen.key)} -o yaml):"

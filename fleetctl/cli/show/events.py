@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 
-from fleetctl.cli.flags import Parser, add_all_namespaces, add_output
+from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
+from fleetctl.cli.command.values import duration_s, one_of
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.output.rows import Rows, write_rows
-from fleetctl.cli.values import duration_s, one_of
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
@@ -108,15 +108,15 @@ def _watch(
     seen: View | None, reading: Reading, since_s: float, args: Namespace, screen: Screen
 ) -> int:
     """Those that there are, then each that is new or happened again, until the object is gone."""
-    told: dict[tuple[str, str, str], float] = {}
+    fields: dict[tuple[str, str, str], float] = {}
     widths: list[int] = []
     while True:
         gone = seen is not None and reading.by_uid(seen.resource.uid) is None
         fresh = []
         for event in _found(seen, reading, since_s, args):
             row = event.line
-            if told.get(mark := (row.uid, row.reason, row.message)) != row.at_s:
-                told[mark] = row.at_s
+            if fields.get(mark := (row.uid, row.reason, row.message)) != row.at_s:
+                fields[mark] = row.at_s
                 fresh.append(event)
         if args.output == "json":
             for event in fresh:
@@ -128,7 +128,7 @@ def _watch(
         if gone:
             return 0
         # What was told is not read again; events of one transaction have one time, hence a margin.
-        since_s = max(since_s, max(told.values(), default=0.0) - MARGIN_S)
+        since_s = max(since_s, max(fields.values(), default=0.0) - MARGIN_S)
         reading.wait_for_change()
 
 

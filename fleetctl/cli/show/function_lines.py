@@ -15,15 +15,15 @@ def function_lines(seen: View, now_s: float) -> Iterator[tuple[str, str]]:
     spent = _number(cost.get("actual")) or 0.0
     if warm and rate is not None and since_s is not None:
         spent += rate * max(0.0, now_s - since_s)
-    said = [f"{usd(spent)} {'so far' if warm else 'spent'}"] if spent else []
+    parts = [f"{usd(spent)} {'so far' if warm else 'spent'}"] if spent else []
     if warm:
         each = "an unknown price" if rate is None else f"{usd(rate * HOUR_S)}/h"
         count = int(_number(warm.get("containers")) or 0)
         stays = "stays" if count == 1 else "stay"
         many = f"{plural(count, 'container')} {stays} warm, whether or not anything runs"
-        said.append(f"{each} while it exists: {many}")
-    if said:
-        yield "Cost", ", ".join(said)
+        parts.append(f"{each} while it exists: {many}")
+    if parts:
+        yield "Cost", ", ".join(parts)
 
 
 def per_hour(seen: View) -> str:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.flags import Parser, add_all_namespaces, add_labels, add_output, add_picking
+from fleetctl.cli.command.flags import (
+    Parser,
+    add_all_namespaces,
+    add_labels,
+    add_output,
+    add_picking,
+)
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.show.get_objects import (
+from fleetctl.cli.show.lists.objects import (
     HINT_CHARS_MAX,
     Wanted,
     cells,
@@ -97,7 +103,7 @@ def run(args: Namespace, screen: Screen) -> int:
     first = args.words[0].lower()
     with open_reading(home()) as reading:
         if first in TASKS or first in ATTEMPTS:
-            from fleetctl.cli.show.get_tasks import get_tasks
+            from fleetctl.cli.show.lists.tasks import get_tasks
 
             return get_tasks(args, reading, screen, attempts=first in ATTEMPTS)
         if first in CHECKPOINTS:
@@ -111,12 +117,12 @@ def run(args: Namespace, screen: Screen) -> int:
         if args.queued:
             raise UsageError("`--queued` lists tasks", hint="fleetctl get tasks job/NAME --queued")
         if first in NAMESPACES:
-            from fleetctl.cli.show.get_namespaces import get_namespaces
+            from fleetctl.cli.show.lists.namespaces import get_namespaces
 
             return get_namespaces(args, reading, screen)
         wanted = wanted_of(args)
         if args.watch:
-            from fleetctl.cli.show.get_watch import watch
+            from fleetctl.cli.show.lists.watch import watch
 
             return watch(wanted, args, reading, screen)
         specs = "=" in args.output or args.output in ("json", "yaml")
@@ -161,7 +167,7 @@ def _show(found: list[View], wanted: Wanted, output: str, screen: Screen) -> Non
 
 def _say_standstill(screen: Screen) -> None:
     """Their status cannot say that it cannot be written."""
-    from fleetctl.daemon.standstill import standstill
+    from fleetctl.daemon.reach.standstill import standstill
 
     still = standstill(home())
     if still is not None:
@@ -177,7 +183,7 @@ def warn_if_stopped(found: Sequence[View], screen: Screen) -> None:
     )
     if not waits:
         return
-    from fleetctl.daemon.spawn import holder
+    from fleetctl.daemon.reach.spawn import holder
 
     if holder(home()) is None:
         screen.warn("no controller runs, so nothing moves on until `fleetctl up --detach`")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from fleetctl.common.text import and_more, plural, safe, scalar
-from fleetctl.controllers.status_keys import EARLY_TERMINATED
+from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import Reading
 

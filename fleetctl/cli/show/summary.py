@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from fleetctl.cli.show.get_columns import last_line
+from fleetctl.cli.show.lists.columns import last_line
 from fleetctl.common.text import assignments, duration, plural, safe, scalar, shorten
 from fleetctl.views.objects import FAILED, SUCCEEDED, View, fix, mapping, why
 from fleetctl.views.reading import Reading
@@ -79,8 +79,8 @@ def failed_line(task: Task, seen: View) -> str:
     """`task 3: ExitCode:2 after 1 attempt: the last line that it said`."""
     attempts = f" after {plural(task.attempts, 'attempt')}"
     message = safe(shorten(last_line(task.run.message), MESSAGE_CHARS_MAX))
-    said = f": {message}" if message else ""
-    return f"{seen.kind.unit} {task.run.index}: {safe(task.reason) or FAILED}{attempts}{said}"
+    text = f": {message}" if message else ""
+    return f"{seen.kind.unit} {task.run.index}: {safe(task.reason) or FAILED}{attempts}{text}"
 
 
 def took(seen: View) -> str:

@@ -6,7 +6,7 @@ import json
 from argparse import Namespace
 from pathlib import Path
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused
@@ -74,11 +74,11 @@ def run(args: Namespace, screen: Screen) -> int:
 def _backup(file: Path, args: Namespace, screen: Screen) -> int:
     from fleetctl.stores import backup
 
-    place = home()
-    about = backup.write(place, file, now_s=SystemClock().now_s())
+    state_dir = home()
+    about = backup.write(state_dir, file, now_s=SystemClock().now_s())
     file = file.absolute()
-    if not backup.note_newest(place, file, about):
-        screen.warn(f"`{place}` cannot be written: messages will not know of this backup")
+    if not backup.note_newest(state_dir, file, about):
+        screen.warn(f"`{state_dir}` cannot be written: messages will not know of this backup")
     size = file.stat().st_size
     if args.output == "json":
         facts = {"file": str(file), "bytes": size, "store": about.store_id}
@@ -115,18 +115,18 @@ def _restore(file: Path, args: Namespace, screen: Screen) -> int:
     return 0
 
 
-def _loss(place: Path, copied_at_s: float) -> str:
+def _loss(state_dir: Path, copied_at_s: float) -> str:
     """A sentence when a sound store is there, whose newer state goes; empty where none is."""
     from fleetctl.views.reading import open_reading
 
     try:
-        with open_reading(place) as reading:
+        with open_reading(state_dir) as reading:
             many = len(reading.views())
     except (FleetctlError, OSError):
         return ""  # what is damaged is not lost by this
     if not many:
         return ""
     return (
-        f"`{place}` holds {plural(many, 'object')}; what changed since "
+        f"`{state_dir}` holds {plural(many, 'object')}; what changed since "
         f"{timestamp(copied_at_s)} goes with this"
     )

@@ -19,8 +19,8 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from fleetctl.cli.crash import CRASHES
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.crash import CRASHES
+from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.home import LOG, home
@@ -65,11 +65,13 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    place = home()
+    state_dir = home()
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     target = Path(args.file or f"{PREFIX}-{stamp}.tar.gz")
-    hidden = sorted(set(_hidden(place)), key=len, reverse=True)  # a long one may hold a short one
-    parts = {name: _redacted(text, hidden) for name, text in _parts(place)}
+    hidden = sorted(
+        set(_hidden(state_dir)), key=len, reverse=True
+    )  # a long one may hold a short one
+    parts = {name: _redacted(text, hidden) for name, text in _parts(state_dir)}
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
@@ -83,26 +85,26 @@ def run(args: Namespace, screen: Screen) -> int:
     return 0
 
 
-def _parts(place: Path) -> Iterator[tuple[str, str]]:
+def _parts(state_dir: Path) -> Iterator[tuple[str, str]]:
     """(name, text) of all that goes in."""
     yield "about.json", _json(_about_this_machine())
-    yield "doctor.json", _json(_doctor(place))
-    yield "store.json", _json(_store(place))
+    yield "doctor.json", _json(_doctor(state_dir))
+    yield "store.json", _json(_store(state_dir))
     for name in (LOG, f"{LOG}.1"):
-        if text := _end_of(place / name):
+        if text := _end_of(state_dir / name):
             yield name, text
-    crashes = sorted((place / CRASHES).glob("crash-*.log"))[-CRASHES_MAX:]
+    crashes = sorted((state_dir / CRASHES).glob("crash-*.log"))[-CRASHES_MAX:]
     for path in crashes:
         yield f"{CRASHES}/{path.name}", _end_of(path)
 
 
 def _about(name: str) -> str:
-    told = {
+    fields = {
         "about.json": "versions of fleetctl, Python, SQLite and this system",
         "doctor.json": "what `fleetctl doctor` found",
         "store.json": "schema, sizes and numbers of rows and of objects",
     }
-    return told.get(name) or ("a crash" if name.startswith(CRASHES) else "the end of the log")
+    return fields.get(name) or ("a crash" if name.startswith(CRASHES) else "the end of the log")
 
 
 def _about_this_machine() -> dict[str, object]:
@@ -116,26 +118,26 @@ def _about_this_machine() -> dict[str, object]:
     }
 
 
-def _doctor(place: Path) -> object:
+def _doctor(state_dir: Path) -> object:
     from fleetctl.cli.system.doctor import examine
 
-    found, needed = asyncio.run(examine(place))
+    found, needed = asyncio.run(examine(state_dir))
     return [{**one._asdict(), "needed": one.topic in needed} for one in found]
 
 
-def _store(place: Path) -> dict[str, object]:
+def _store(state_dir: Path) -> dict[str, object]:
     """Counts; objects by kind and phase, never by name."""
     from fleetctl.stores.read.facts import facts
 
     objects: dict[str, int] = {}
     try:
-        with open_reading(place) as reading:
+        with open_reading(state_dir) as reading:
             for seen in reading.views():
                 key = f"{seen.kind.name} {seen.phase}"
                 objects[key] = objects.get(key, 0) + 1
     except FleetctlError as error:
-        return {"files": facts(place), "error": str(error)}
-    return {"files": facts(place), "objects": objects}
+        return {"files": facts(state_dir), "error": str(error)}
+    return {"files": facts(state_dir), "objects": objects}
 
 
 def _end_of(path: Path) -> str:
@@ -150,7 +152,7 @@ def _end_of(path: Path) -> str:
     return text if size <= LOG_BYTES_MAX else text.partition("\n")[2]
 
 
-def _hidden(place: Path) -> Iterator[str]:
+def _hidden(state_dir: Path) -> Iterator[str]:
     """Values that must not be in the file: of this environment's credentials, of stored secrets, of
     the `env` of every object.
     """
@@ -158,7 +160,7 @@ def _hidden(place: Path) -> Iterator[str]:
 
     yield from (value for name, value in os.environ.items() if CREDENTIAL_NAME.search(name))
     try:
-        with open_reading(place) as reading:
+        with open_reading(state_dir) as reading:
             specs = [seen.spec() for seen in reading.views(specs=True)]
     except FleetctlError:
         return  # what cannot be read has reached no log either

@@ -7,17 +7,17 @@ from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.command.flags import Parser, add_output
+from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.system.down import down
 from fleetctl.cli.system.version import VERSION
-from fleetctl.cli.values import duration_s
 from fleetctl.common.errors import Refused
 from fleetctl.common.home import home
 from fleetctl.common.text import plural
-from fleetctl.daemon import spawn
-from fleetctl.daemon.client import ping
-from fleetctl.daemon.patience import Hung, Unanswered
+from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import ping
+from fleetctl.daemon.reach.patience import Hung, Unanswered
 from fleetctl.views.reading import open_reading
 
 _STATE_UNREADY = "does not listen: it starts or stops, or makes a lost socket anew"
@@ -92,26 +92,26 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    place = home()
+    state_dir = home()
     if args.verb == "up":
-        return _up(place, args, screen)
+        return _up(state_dir, args, screen)
     if args.verb == "status":
-        return _status(place, args.output, screen)
+        return _status(state_dir, args.output, screen)
     if args.force:
         from fleetctl.cli.system.down import end_by_force
 
-        return end_by_force(place, screen)
-    return down(place, screen)
+        return end_by_force(state_dir, screen)
+    return down(state_dir, screen)
 
 
-def _up(place: Path, args: Namespace, screen: Screen) -> int:
+def _up(state_dir: Path, args: Namespace, screen: Screen) -> int:
     if args.detach:
-        before = spawn.holder(place)
-        found = spawn.start(place, idle_exit_s=args.idle_exit)
+        before = spawn.holder(state_dir)
+        found = spawn.start(state_dir, idle_exit_s=args.idle_exit)
         already = " already" if before == found.get("pid") else ""
         screen.data(f"controller runs{already}, pid {found.get('pid')}")
         return 0
-    running = spawn.holder(place)
+    running = spawn.holder(state_dir)
     if running is not None:
         raise Refused(
             f"a controller runs already, pid {running}",
@@ -119,20 +119,20 @@ def _up(place: Path, args: Namespace, screen: Screen) -> int:
         )
     from fleetctl.daemon.serve import serve
 
-    return serve(place, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal)
+    return serve(state_dir, idle_exit_s=args.idle_exit, foreground=screen.talk_is_terminal)
 
 
-def _status(place: Path, output: str, screen: Screen) -> int:
-    pid = spawn.holder(place)
-    answer, why = _asked(place) if pid is not None else (None, None)
+def _status(state_dir: Path, output: str, screen: Screen) -> int:
+    pid = spawn.holder(state_dir)
+    answer, why = _asked(state_dir) if pid is not None else (None, None)
     facts: dict[str, object] = {
         "pid": pid,
         "ready": bool(answer and answer.get("ready")),
         "hangs": isinstance(why, Hung),
-        "home": str(place),
+        "home": str(state_dir),
         "version": VERSION,
     }
-    with open_reading(place) as reading:
+    with open_reading(state_dir) as reading:
         objects = Counter(seen.resource.kind for seen in reading.views())
         facts |= {"objects": dict(objects), "liveRuns": reading.live_runs()}
     code = int(isinstance(why, Hung))
@@ -144,7 +144,7 @@ def _status(place: Path, output: str, screen: Screen) -> int:
         state = "hangs" if code else "does not answer"
     counts = ", ".join(plural(count, name) for name, count in objects.items())
     screen.data(f"Controller:  {f'runs, pid {pid}, {state}' if pid else 'does not run'}")
-    screen.data(f"Home:        {place}")
+    screen.data(f"Home:        {state_dir}")
     screen.data(f"Version:     {VERSION}")
     screen.data(f"Objects:     {counts or 'none'}")
     screen.data(f"Live runs:   {facts['liveRuns']}")
@@ -154,9 +154,9 @@ def _status(place: Path, output: str, screen: Screen) -> int:
     return code
 
 
-def _asked(place: Path) -> tuple[dict[str, object] | None, Unanswered | None]:
+def _asked(state_dir: Path) -> tuple[dict[str, object] | None, Unanswered | None]:
     """What the controller says of itself, or why it says nothing."""
     try:
-        return ping(place), None
+        return ping(state_dir), None
     except Unanswered as error:
         return None, error

@@ -10,20 +10,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import StoreError
 from fleetctl.common.home import LOG, home
 from fleetctl.common.text import plural, safe
-from fleetctl.daemon.client import ping
-from fleetctl.daemon.patience import Unanswered
-from fleetctl.daemon.spawn import holder
+from fleetctl.daemon.reach.client import ping
+from fleetctl.daemon.reach.patience import Unanswered
+from fleetctl.daemon.reach.spawn import holder
 from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.providers.diagnostics import Finding
+    from fleetctl.providers.contract.diagnostics import Finding
 
 # What every command needs.
 ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite")
@@ -62,30 +62,30 @@ def run(args: Namespace, screen: Screen) -> int:
     return int(any(not one.ok and one.topic in needed for one in found))
 
 
-async def examine(place: Path) -> tuple[list[Finding], set[str]]:
+async def examine(state_dir: Path) -> tuple[list[Finding], set[str]]:
     """Everything that was found, and the topics that something needs."""
     from fleetctl.cli.system.machine import look
 
-    state, needed = _state(place)
+    state, needed = _state(state_dir)
     # Each may wait for servers that do not answer; together they wait once.
     machine, told = await asyncio.gather(
-        asyncio.to_thread(lambda: list(look(place))), _providers(place)
+        asyncio.to_thread(lambda: list(look(state_dir))), _providers(state_dir)
     )
-    return [state, *machine, _controller(place), *told], needed | set(ALWAYS)
+    return [state, *machine, _controller(state_dir), *told], needed | set(ALWAYS)
 
 
-async def _providers(place: Path) -> list[Finding]:
+async def _providers(state_dir: Path) -> list[Finding]:
     from fleetctl.cli.targets.accounts import accounts
-    from fleetctl.providers.account import built_in
+    from fleetctl.providers.contract.account import built_in
     from fleetctl.specs.builtin import BUILT_IN
     from fleetctl.wiring.accounts import check_providers
 
     try:
-        with open_reading(place) as reading:
+        with open_reading(state_dir) as reading:
             known = list(accounts(reading).values())
     except (StoreError, OSError):
         known = [built_in(name) for name in BUILT_IN]  # what is wrong with it, `_state` has said
-    return await check_providers(place, known)
+    return await check_providers(state_dir, known)
 
 
 def _show(one: Finding, screen: Screen, *, needed: bool) -> None:
@@ -95,12 +95,12 @@ def _show(one: Finding, screen: Screen, *, needed: bool) -> None:
         screen.data(f"{'':<19} fix: {safe(one.fix)}")
 
 
-def _state(place: Path) -> tuple[Finding, set[str]]:
+def _state(state_dir: Path) -> tuple[Finding, set[str]]:
     """How the state directory is, and what the objects in it need."""
-    from fleetctl.providers.diagnostics import Finding
+    from fleetctl.providers.contract.diagnostics import Finding
     from fleetctl.stores.filesystem import refuse_shared_filesystem
 
-    nearest = place
+    nearest = state_dir
     while not os.path.lexists(nearest):
         nearest = nearest.parent
     if not os.access(nearest, os.W_OK | os.X_OK):
@@ -108,38 +108,38 @@ def _state(place: Path) -> tuple[Finding, set[str]]:
         return Finding("state", "directory", False, said, fix), set()
     try:
         refuse_shared_filesystem(nearest)
-        with open_reading(place) as reading:
+        with open_reading(state_dir) as reading:
             seen = reading.views()
     except StoreError as error:
         return Finding("state", "store", False, str(error), error.hint), set()
-    held = plural(len(seen), "object") if place.exists() else "made at the first apply"
+    held = plural(len(seen), "object") if state_dir.exists() else "made at the first apply"
     needed = {topic for one in seen for topic in _needs(one)}
-    return Finding("state", "directory", True, f"`{place}`, {held}"), needed
+    return Finding("state", "directory", True, f"`{state_dir}`, {held}"), needed
 
 
-def _controller(place: Path) -> Finding:
+def _controller(state_dir: Path) -> Finding:
     from fleetctl.common.version import VERSION
-    from fleetctl.providers.diagnostics import Finding
+    from fleetctl.providers.contract.diagnostics import Finding
 
     try:
-        pid = holder(place)
+        pid = holder(state_dir)
         if pid is None:
             return Finding("controller", "process", True, "does not run; `apply` starts one")
-        told = ping(place)
+        told = ping(state_dir)
     except PermissionError as error:
-        said = f"`{error.filename}` is not open to you"
-        return Finding("controller", "process", False, said, "export FLEETCTL_HOME=~/fleetctl")
+        message = f"`{error.filename}` is not open to you"
+        return Finding("controller", "process", False, message, "export FLEETCTL_HOME=~/fleetctl")
     except Unanswered as error:
         fix = "fleetctl down --force && fleetctl up --detach"
         return Finding("controller", "process", False, str(error), fix)
     if told is None:
-        said = f"process {pid} holds the store and does not listen; it may be starting or ending"
-        return Finding("controller", "process", False, said, f"tail {place / LOG}")
+        message = f"process {pid} holds the store and does not listen; it may be starting or ending"
+        return Finding("controller", "process", False, message, f"tail {state_dir / LOG}")
     version = str(told.get("version") or "")
     if version != VERSION:
-        said = f"runs, pid {pid}, and is version `{version or 'unknown'}`; this is `{VERSION}`"
+        message = f"runs, pid {pid}, and is version `{version or 'unknown'}`; this is `{VERSION}`"
         return Finding(
-            "controller", "process", False, said, "fleetctl down && fleetctl up --detach"
+            "controller", "process", False, message, "fleetctl down && fleetctl up --detach"
         )
     loop = f", event loop of {told['loop']}" if told.get("loop") else ""
     return Finding("controller", "process", True, f"runs, pid {pid}, version {version}{loop}")

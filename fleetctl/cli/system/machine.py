@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.text import byte_size, duration
-from fleetctl.providers.diagnostics import Finding
+from fleetctl.providers.contract.diagnostics import Finding
 from fleetctl.specs.builtin import BUILT_IN
 from fleetctl.wiring.plugins import plugin_of
 
@@ -40,28 +40,28 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)")
 _LANDLOCK_CREATE, _LANDLOCK_VERSION = 444, 1
 
 
-def look(place: Path) -> Iterator[Finding]:
-    """place: the state directory, which need not be there."""
-    nearest = _nearest(place)
+def look(state_dir: Path) -> Iterator[Finding]:
+    """state_dir: the state directory, which need not be there."""
+    nearest = _nearest(state_dir)
     yield _python()
     yield _sqlite()
     yield _room(nearest)
     yield _filesystem(nearest)
-    yield from _clock(place)
+    yield from _clock(state_dir)
     yield from _kernel()
     yield from _packages()
 
 
-def _nearest(place: Path) -> Path:
-    while not os.path.lexists(place) and place != place.parent:
-        place = place.parent
-    return place
+def _nearest(state_dir: Path) -> Path:
+    while not os.path.lexists(state_dir) and state_dir != state_dir.parent:
+        state_dir = state_dir.parent
+    return state_dir
 
 
 def _python() -> Finding:
     fine = sys.version_info[:2] >= PYTHON_MIN
-    said = f"{platform.python_implementation()} {platform.python_version()}, `{sys.executable}`"
-    return Finding("python", "version", fine, said, "uv python install 3.12")
+    message = f"{platform.python_implementation()} {platform.python_version()}, `{sys.executable}`"
+    return Finding("python", "version", fine, message, "uv python install 3.12")
 
 
 def _sqlite() -> Finding:
@@ -75,10 +75,10 @@ def _room(nearest: Path) -> Finding:
     except OSError as error:
         return Finding("disk", "room", False, f"`{nearest}`: {error.strerror}", f"df -h {nearest}")
     if inodes.f_files and inodes.f_favail < 1000:
-        said = f"`{nearest}` has room for {inodes.f_favail} more files"
-        return Finding("disk", "room", False, said, f"df -i {nearest}")
-    said = f"{byte_size(free)} free at `{nearest}`"
-    return Finding("disk", "room", free >= ROOM_BYTES_MIN, said, f"df -h {nearest}")
+        message = f"`{nearest}` has room for {inodes.f_favail} more files"
+        return Finding("disk", "room", False, message, f"df -i {nearest}")
+    message = f"{byte_size(free)} free at `{nearest}`"
+    return Finding("disk", "room", free >= ROOM_BYTES_MIN, message, f"df -h {nearest}")
 
 
 def _filesystem(nearest: Path) -> Finding:
@@ -88,21 +88,21 @@ def _filesystem(nearest: Path) -> Finding:
         kind = filesystem_of(nearest, Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
     except OSError:
         kind = ""
-    said = f"`{nearest}` is on {kind or 'one that this system does not name'}"
-    return Finding("disk", "filesystem", True, said)
+    message = f"`{nearest}` is on {kind or 'one that this system does not name'}"
+    return Finding("disk", "filesystem", True, message)
 
 
-def _clock(place: Path) -> Iterator[Finding]:
+def _clock(state_dir: Path) -> Iterator[Finding]:
     now_s = time.time()
-    ahead_s = _newest_s(place) - now_s
-    said = (
+    ahead_s = _newest_s(state_dir) - now_s
+    message = (
         "agrees with the store"
-        if os.path.lexists(place)
+        if os.path.lexists(state_dir)
         else "there is no store to compare it with"
     )
     if ahead_s > SKEW_S_MAX:
-        said = f"is {duration(ahead_s)} behind what the store has seen"
-    yield Finding("clock", "store", ahead_s <= SKEW_S_MAX, said, SET_CLOCK)
+        message = f"is {duration(ahead_s)} behind what the store has seen"
+    yield Finding("clock", "store", ahead_s <= SKEW_S_MAX, message, SET_CLOCK)
     began = time.monotonic()
     steady = time.get_clock_info("monotonic").monotonic and time.monotonic() >= began
     yield Finding("clock", "monotonic", steady, "never goes back", "uname -a")
@@ -111,12 +111,12 @@ def _clock(place: Path) -> Iterator[Finding]:
             yield from _against(os.environ.get(server.named) or server.url)
 
 
-def _newest_s(place: Path) -> float:
+def _newest_s(state_dir: Path) -> float:
     """The latest time that stands in the store; 0 without one."""
     from fleetctl.views.reading import open_reading
 
     try:
-        with open_reading(place) as reading:
+        with open_reading(state_dir) as reading:
             return max((seen.resource.created_at_s for seen in reading.views()), default=0.0)
     except FleetctlError:
         return 0.0  # the line about the state directory says why
@@ -133,22 +133,22 @@ def _against(server: str) -> Iterator[Finding]:
     before_s = time.time()
     try:
         with urlopen(Request(server, method="HEAD"), timeout=ASK_S) as answer:  # noqa: S310
-            told = answer.headers.get("Date")
+            value = answer.headers.get("Date")
     except HTTPError as error:
-        told = error.headers.get("Date")
+        value = error.headers.get("Date")
     except (OSError, ValueError, HTTPException):
         return  # also what speaks another protocol, as a gRPC server does
-    if not told:
+    if not value:
         return
     try:
-        theirs_s = parsedate_to_datetime(told).timestamp()
+        theirs_s = parsedate_to_datetime(value).timestamp()
     except ValueError:
         return
     off_s = (before_s + time.time()) / 2 - theirs_s
     which = "ahead of" if off_s > 0 else "behind"
     fine = abs(off_s) <= SKEW_S_MAX
-    said = f"agrees with `{server}`" if fine else f"is {duration(abs(off_s))} {which} `{server}`"
-    yield Finding("clock", "server", fine, said, SET_CLOCK)
+    message = f"agrees with `{server}`" if fine else f"is {duration(abs(off_s))} {which} `{server}`"
+    yield Finding("clock", "server", fine, message, SET_CLOCK)
 
 
 def _kernel() -> Iterator[Finding]:
@@ -160,13 +160,13 @@ def _kernel() -> Iterator[Finding]:
         fix = "sudo sysctl -w kernel.unprivileged_userns_clone=1"
     yield Finding("kernel", "namespaces", on, "users may make them" if on else "are off", fix)
     version = _landlock()
-    said = f"version {version}" if version > 0 else "is not in this kernel, or is off"
+    message = f"version {version}" if version > 0 else "is not in this kernel, or is off"
     yield Finding(
-        "kernel", "landlock", version > 0, said, "boot with lsm=landlock,... (Linux 5.13)"
+        "kernel", "landlock", version > 0, message, "boot with lsm=landlock,... (Linux 5.13)"
     )
     try:
-        said = CGROUPS.read_text(encoding="utf-8").strip()
-        yield Finding("kernel", "cgroups", True, f"version 2: {said or 'no controllers'}")
+        message = CGROUPS.read_text(encoding="utf-8").strip()
+        yield Finding("kernel", "cgroups", True, f"version 2: {message or 'no controllers'}")
     except OSError:
         yield Finding("kernel", "cgroups", False, "version 2 is not mounted", _boot_with(UNIFIED))
 
@@ -199,8 +199,8 @@ def _packages() -> Iterator[Finding]:
             continue  # the line of its provider says so, when anything needs it
         limits = wanted.strip().removeprefix(name).strip()
         fix = f"pip install --upgrade 'fleetctl[{extra[1]}]'"
-        said = f"{name} {has}" + (f", made for {limits}" if limits else "")
-        yield Finding(name, "version", fits(has, limits), said, fix)
+        message = f"{name} {has}" + (f", made for {limits}" if limits else "")
+        yield Finding(name, "version", fits(has, limits), message, fix)
 
 
 def fits(version: str, limits: str) -> bool:

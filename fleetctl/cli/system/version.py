@@ -6,10 +6,10 @@ import json
 import sys
 from argparse import Namespace
 
-from fleetctl.cli.flags import Parser, add_output
+from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.version import VERSION
-from fleetctl.specs.kinds import API_VERSION
+from fleetctl.specs.kinds.registry import API_VERSION
 
 __all__ = ["VERSION", "parser", "run"]
 

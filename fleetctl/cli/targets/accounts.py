@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import did_you_mean, safe
-from fleetctl.providers.account import Account, account_of, built_in
+from fleetctl.providers.contract.account import Account, account_of, built_in
 from fleetctl.specs.builtin import BUILT_IN
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.views.reading import Reading, open_reading
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.flags import Parser, add_labels, add_recursive
+from fleetctl.cli.command.flags import Parser, add_labels, add_recursive
 from fleetctl.common.errors import NotFound, UsageError
-from fleetctl.specs.kinds import Kind
+from fleetctl.specs.kinds.registry import Kind
 from fleetctl.views.kinds import Target, kinds_of, target, target_of
 from fleetctl.views.objects import DELETING, View
 from fleetctl.views.reading import Reading, must_find_all

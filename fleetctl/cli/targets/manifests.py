@@ -9,8 +9,8 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 from fleetctl.cli.targets.files import documents_of
+from fleetctl.manifest.document.namespaces import Chosen
 from fleetctl.manifest.loader import Manifest, load
-from fleetctl.manifest.namespaces import Chosen
 from fleetctl.views.kinds import Target, kind_of
 
 

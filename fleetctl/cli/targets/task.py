@@ -9,21 +9,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.values import count
 from fleetctl.cli.targets.accounts import account_named
-from fleetctl.cli.values import count
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import and_more, did_you_mean, safe
 from fleetctl.controllers.model import LIVE_STATES, RunState
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.specs.builtin import runs_here
-from fleetctl.specs.kinds import KINDS, unit_called
+from fleetctl.specs.kinds.registry import KINDS, unit_called
 from fleetctl.views.kinds import Target
 from fleetctl.views.objects import View, mapping, parsed
 from fleetctl.views.reading import Reading, must_find, open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.providers.exec import Entering, Place
+    from fleetctl.providers.contract.exec import Entering, Place
     from fleetctl.stores.read.reader import RunRow
     from fleetctl.views.tasks import Task
 
@@ -83,7 +83,7 @@ def beside(wanted: Target, which: Which, home: Path) -> Beside:
             f"{safe(seen.key)} runs in the containers of a function, which cannot be entered",
             hint="`runtime: sandbox` gives each task a sandbox of its own",
         )
-    from fleetctl.providers.exec import Place
+    from fleetctl.providers.contract.exec import Place
     from fleetctl.wiring.accounts import entering
 
     source = mapping(template.get("source"))
@@ -112,8 +112,8 @@ def index_called(seen: View, name: str, reading: Reading) -> int:
     begun = {str(parsed(task.run.params).get(unit)): task.run.index for task in reading.tasks(seen)}
     if name not in begun:
         near = did_you_mean(name, begun)
-        said = f"{safe(seen.key)} has started no {unit} `{safe(name)}`"
-        raise NotFound(said, hint=near or f"fleetctl get tasks {safe(seen.key)}")
+        message = f"{safe(seen.key)} has started no {unit} `{safe(name)}`"
+        raise NotFound(message, hint=near or f"fleetctl get tasks {safe(seen.key)}")
     return begun[name]
 
 
@@ -125,7 +125,7 @@ def _task(seen: View, index: int | None, reading: Reading) -> Task:
         if task.run.state == RunState.STARTING:
             raise _not_begun(f"{called(seen, task.run)} of {safe(seen.key)}", seen)
         if task.run.state not in LIVE_STATES:
-            from fleetctl.providers.exec import ENDED_HINT
+            from fleetctl.providers.contract.exec import ENDED_HINT
 
             raise Refused(
                 f"{called(seen, task.run)} of {safe(seen.key)} has ended ({task.state.lower()})",

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from fleetctl.cli.targets.accounts import account_named
 from fleetctl.common.errors import UsageError
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
-from fleetctl.specs.kinds import find_kind
+from fleetctl.specs.kinds.registry import find_kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name
 from fleetctl.views.kinds import Target
 from fleetctl.views.reading import must_find, open_reading
 
 if TYPE_CHECKING:
-    from fleetctl.providers.volume_files import VolumeFiles
+    from fleetctl.providers.contract.volume_files import VolumeFiles
 
 
 class VolumePlace(NamedTuple):

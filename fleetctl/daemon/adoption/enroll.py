@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING
 from fleetctl.controllers.model import ADOPTED, Resource, Run, RunState
 from fleetctl.controllers.schedule.adoption import Taking
 from fleetctl.daemon.adoption.shelter import shelter
-from fleetctl.providers.orphans import Stray
-from fleetctl.specs.kinds import KINDS
+from fleetctl.providers.contract.orphans import Orphan
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.stores.base import EventRow
 from fleetctl.tracking.load import work_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 
-def enrol(state: State, market: Market, resource: Resource, taken: Taking, stray: Stray) -> None:
+def enrol(state: State, market: Market, resource: Resource, taken: Taking, orphan: Orphan) -> None:
     """Written down as a start whose answer was lost: the provider is asked by its id, and what
     never began there begins now. Above the object's parallelism nothing may begin, so there it
     is one that did.
     """
     work = work_of(resource, state.store.runs)
     template = work.controller.template(taken.unit.index)
-    price = market.price(stray.provider, template, resource.namespace)
+    price = market.price(orphan.provider, template, resource.namespace)
     unit = taken.unit
     run = replace(
-        _run(state, stray, resource.uid, unit.index, taken.attempt),
+        _run(state, orphan, resource.uid, unit.index, taken.attempt),
         template_hash=unit.template_hash,
         params=canonical_json(dict(unit.params)),
         params_hash=unit.params_hash,
@@ -41,75 +41,75 @@ def enrol(state: State, market: Market, resource: Resource, taken: Taking, stray
         usd_per_s=price,
     )
     limit = work.controller.policy.parallelism
-    crowded = limit is not None and len(work.history.live) >= limit
-    _record(state, resource, [run, *([_running(run)] if crowded else [])], stray)
+    at_capacity = limit is not None and len(work.history.live) >= limit
+    _record(state, resource, [run, *([_running(run)] if at_capacity else [])], orphan)
 
 
-def enrol_ended(state: State, resource: Resource, index: int, attempt: int, stray: Stray) -> None:
-    """A sandbox that is no more, of work that is no longer the wished one: its attempt is made, so
+def enrol_ended(state: State, resource: Resource, index: int, attempt: int, orphan: Orphan) -> None:
+    """A sandbox that is no more, of work that is no longer the desired one: its attempt is made, so
     that nothing ever begins under its name again.
     """
     store, now_s = state.store, state.clock.now_s()
-    intended = _run(state, stray, resource.uid, index, attempt)
+    intended = _run(state, orphan, resource.uid, index, attempt)
     ended = replace(intended, state=RunState.STOPPED, reason="Restored", ended_at_s=now_s)
-    said = f"sandbox {stray.handle} at {stray.provider} began after the backup, and was ended"
+    message = f"sandbox {orphan.handle} at {orphan.provider} began after the backup, and was ended"
     with store.transaction():
         store.runs.begin([intended])
         store.runs.advance(ended)
         again = replace(resource, generation=resource.generation + 1)
         store.resources.put(again, expected_version=resource.version)
-        store.events.record([EventRow(resource.uid, now_s, "Warning", "Restored", said)])
+        store.events.record([EventRow(resource.uid, now_s, "Warning", "Restored", message)])
 
 
-def enrol_sheltered(state: State, market: Market, stray: Stray, uid: str) -> Resource:
+def enrol_sheltered(state: State, market: Market, orphan: Orphan, uid: str) -> Resource:
     """What it runs is not known, so its run is one that began: nothing is handed to it."""
-    resource = shelter(state.store, stray, uid, state.clock.now_s())
+    resource = shelter(state.store, orphan, uid, state.clock.now_s())
     controller = work_of(resource, state.store.runs).controller
     unit, template = controller.unit(0), controller.template(0)
     assert unit is not None
     # The price of a machine that nobody described is not known, unless all there are free.
-    price = market.price(stray.provider, template, resource.namespace)
+    price = market.price(orphan.provider, template, resource.namespace)
     run = replace(
-        _run(state, stray, uid, 0, 1),
+        _run(state, orphan, uid, 0, 1),
         template_hash=unit.template_hash,
         params=canonical_json(dict(unit.params)),
         params_hash=unit.params_hash,
         content=unit.content,
         usd_per_s=0.0 if price == 0.0 else None,
     )
-    _record(state, resource, [run, _running(run)], stray)
+    _record(state, resource, [run, _running(run)], orphan)
     return resource
 
 
-def _record(state: State, resource: Resource, states: Sequence[Run], stray: Stray) -> None:
+def _record(state: State, resource: Resource, states: Sequence[Run], orphan: Orphan) -> None:
     """The run as it is intended, then as it goes on; its object is looked at anew."""
     store, now_s = state.store, state.clock.now_s()
     first, *later = states
     what = f"{KINDS[resource.kind].unit} {first.index} attempt {first.attempt}"
-    said = f"sandbox {stray.handle} at {stray.provider} adopted as {what}"
+    message = f"sandbox {orphan.handle} at {orphan.provider} adopted as {what}"
     with store.transaction():
         store.runs.begin([first])
         for run in later:
             store.runs.advance(run)
         again = replace(resource, generation=resource.generation + 1)
         store.resources.put(again, expected_version=resource.version)
-        store.events.record([EventRow(resource.uid, now_s, "Normal", "Adopted", said)])
+        store.events.record([EventRow(resource.uid, now_s, "Normal", "Adopted", message)])
 
 
-def _run(state: State, stray: Stray, uid: str, index: int, attempt: int) -> Run:
+def _run(state: State, orphan: Orphan, uid: str, index: int, attempt: int) -> Run:
     return Run(
-        name=stray.run,
+        name=orphan.run,
         uid=uid,
         index=index,
         attempt=attempt,
         state=RunState.STARTING,
-        provider=stray.provider,
-        sandbox=stray.run,
+        provider=orphan.provider,
+        sandbox=orphan.run,
         template_hash="",
         params="{}",
         params_hash="",
-        created_at_s=stray.created_at_s or state.clock.now_s(),
-        handle=stray.handle,
+        created_at_s=orphan.created_at_s or state.clock.now_s(),
+        handle=orphan.handle,
         placed=ADOPTED,
     )
 

@@ -3,7 +3,7 @@ before anything starts, so that no work is done twice for want of its record.
 
 Names of runs are a function of store, object, unit and attempt. So a start of the same name finds
 what began under it, also what has ended, where the provider still knows. Here is the rest: what
-lives at a provider and has no record is taken over where it is the very work that is wished for;
+lives at a provider and has no record is taken over where it is the very work that is desired;
 else it is ended and its attempt counts as made, so that its name is never used again. What belongs
 to objects that the backup does not know is left to the sweep.
 
@@ -22,7 +22,7 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.schedule.adoption import Taking
 from fleetctl.daemon.adoption.enroll import enrol, enrol_ended
 from fleetctl.daemon.adoption.targets import index_of
-from fleetctl.providers.orphans import SANDBOX, SHARED, Stray, Strays, mark_of
+from fleetctl.providers.contract.orphans import SANDBOX, SHARED, Orphan, Orphans, mark_of
 from fleetctl.providers.remote.sandboxes.names import tag_of
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.tracking.load import work_of
@@ -30,7 +30,7 @@ from fleetctl.tracking.run_names import run_name
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -42,17 +42,17 @@ ATTEMPTS_MAX = 200  # looked through for a name; retries are far fewer
 
 
 class Recovery:
-    """strays_of: what a provider knows of sandboxes. finished: called once all have answered."""
+    """orphans_of: what a provider knows of sandboxes. finished: called once all have answered."""
 
     def __init__(
         self,
         state: State,
         market: Market,
-        strays_of: Callable[[str], Strays],
+        orphans_of: Callable[[str], Orphans],
         finished: Callable[[], None],
     ) -> None:
         self._state, self._market = state, market
-        self._strays_of = strays_of
+        self._orphans_of = orphans_of
         self._finished = finished
         self.unasked: set[str] = set()  # providers at which nothing may start yet
 
@@ -75,11 +75,11 @@ class Recovery:
             self._finished()
 
     async def _ask(self, name: str) -> None:
-        strays = self._strays_of(name)
+        orphans = self._orphans_of(name)
         try:
             async with asyncio.timeout(ANSWER_WAIT_S):
-                found = await strays.found()
-            await self._take_in(found, strays)
+                found = await orphans.found()
+            await self._take_in(found, orphans)
         except Refused as error:
             # Without an account there nothing can start either.
             log.info("provider not asked", extra={"provider": name, "error": str(error)})
@@ -87,54 +87,54 @@ class Recovery:
             log.warning("starts wait", extra={"provider": name, "error": str(error)})
             return
         finally:
-            await strays.close()
+            await orphans.close()
         self.unasked.discard(name)
 
-    async def _take_in(self, found: Sequence[Stray], strays: Strays) -> None:
+    async def _take_in(self, found: Sequence[Orphan], orphans: Orphans) -> None:
         state = self._state
         tags = {state.store.store_id, tag_of(state.store.store_id)}
         resources = {one.uid: one for one in state.store.resources.list()}
-        for stray in sorted(found, key=lambda one: one.created_at_s):
-            resource = resources.get(stray.uid)
-            if stray.kind != SANDBOX or stray.store not in tags or resource is None:
+        for orphan in sorted(found, key=lambda one: one.created_at_s):
+            resource = resources.get(orphan.uid)
+            if orphan.kind != SANDBOX or orphan.store not in tags or resource is None:
                 continue
-            if resource.deleted_at_s is not None or _has_record(state, stray):
+            if resource.deleted_at_s is not None or _has_record(state, orphan):
                 continue
-            await self._take(resource, stray, strays)
+            await self._take(resource, orphan, orphans)
             # Taking it over has made a new version of its object.
             resources = {one.uid: one for one in state.store.resources.list()}
 
-    async def _take(self, resource: Resource, stray: Stray, strays: Strays) -> None:
-        state, index = self._state, index_of(stray)
-        attempt = None if index is None else _attempt_of(state, stray, index)
+    async def _take(self, resource: Resource, orphan: Orphan, orphans: Orphans) -> None:
+        state, index = self._state, index_of(orphan)
+        attempt = None if index is None else _attempt_of(state, orphan, index)
         if index is None or attempt is None:
             return  # the sweep ends it
         work = work_of(resource, state.store.runs)
         unit = work.controller.unit(index)
-        same = unit is not None and stray.work != SHARED
+        same = unit is not None and orphan.work != SHARED
         if unit is not None and same:
-            same = mark_of(unit) == stray.work
-        # Of a unit that has succeeded, or was stopped early, nothing more is wished for, and a
+            same = mark_of(unit) == orphan.work
+        # Of a unit that has succeeded, or was stopped early, nothing more is desired, and a
         # newer attempt in the records would say that it is.
         wanted = same and not work.history.is_done(index)
         if wanted and index in work.history.live_by_index:
             # Its predecessor's end is not known here yet; its own start will find it.
-            self._spare(stray)
+            self._spare(orphan)
         elif wanted and unit is not None and not work.controller.policy.suspend:
-            log.info("run taken over", extra={"run": stray.run, "provider": stray.provider})
-            enrol(state, self._market, resource, Taking(unit, attempt), stray)
+            log.info("run taken over", extra={"run": orphan.run, "provider": orphan.provider})
+            enrol(state, self._market, resource, Taking(unit, attempt), orphan)
         else:
-            log.info("run ended", extra={"run": stray.run, "provider": stray.provider})
-            await strays.remove(stray)
+            log.info("run ended", extra={"run": orphan.run, "provider": orphan.provider})
+            await orphans.remove(orphan)
             # While an older attempt has no end here there can be no newer record beside it: that
-            # may have succeeded with what is wished for now.
+            # may have succeeded with what is desired now.
             if not work.history.is_done(index) and index not in work.history.live_by_index:
-                enrol_ended(state, resource, index, attempt, stray)
+                enrol_ended(state, resource, index, attempt, orphan)
 
-    def _spare(self, stray: Stray) -> None:
+    def _spare(self, orphan: Orphan) -> None:
         adopting = self._state.adopting
-        adopting.add(stray.run)
-        asyncio.get_running_loop().call_later(SPARED_S, adopting.discard, stray.run)
+        adopting.add(orphan.run)
+        asyncio.get_running_loop().call_later(SPARED_S, adopting.discard, orphan.run)
 
 
 def _is_named(state: State, provider: str) -> bool:
@@ -147,14 +147,14 @@ def _is_named(state: State, provider: str) -> bool:
     return any(run.provider == provider for it in histories for run in it.live.values())
 
 
-def _has_record(state: State, stray: Stray) -> bool:
-    return any(stray.run in (run.name, run.sandbox) for run, _ in state.store.runs.of(stray.uid))
+def _has_record(state: State, orphan: Orphan) -> bool:
+    return any(orphan.run in (run.name, run.sandbox) for run, _ in state.store.runs.of(orphan.uid))
 
 
-def _attempt_of(state: State, stray: Stray, index: int) -> int | None:
+def _attempt_of(state: State, orphan: Orphan, index: int) -> int | None:
     """Which attempt of its unit has this name; None for a name that is not of our making."""
     store_id = state.store.store_id
     for attempt in range(1, ATTEMPTS_MAX + 1):
-        if run_name(store_id, stray.uid, index, attempt) == stray.run:
+        if run_name(store_id, orphan.uid, index, attempt) == orphan.run:
             return attempt
     return None

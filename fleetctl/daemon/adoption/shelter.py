@@ -1,4 +1,5 @@
-"""The object that is made for a stray whose own is nowhere: its one sandbox is all there is of it.
+"""The object that is made for an orphan whose own is nowhere: its one sandbox is all there is of
+it.
 
 Called by enroll.py.
 """
@@ -8,20 +9,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from fleetctl.apply.options import Order
 from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.request.options import Order
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource
 from fleetctl.daemon.adoption.targets import index_of
 from fleetctl.manifest import Document, load
-from fleetctl.providers.orphans import Stray
+from fleetctl.providers.contract.orphans import Orphan
 from fleetctl.specs.values.namespaces import split_key
 from fleetctl.stores.base import Store
 
 NAME_CHARS_MAX = 63
-MADE_MAX = 1000  # objects made for strays of one name, before we say that something is wrong
+MADE_MAX = 1000  # objects made for orphans of one name, before we say that something is wrong
 
-# What an object that is made for strays would run, if somebody made it start anything: nobody
+# What an object that is made for orphans would run, if somebody made it start anything: nobody
 # here knows the work of its sandboxes.
 _UNKNOWN_WORK = (
     "echo 'this object was made to adopt a sandbox; apply the manifest of its work to run it again'"
@@ -29,9 +30,9 @@ _UNKNOWN_WORK = (
 )
 
 
-def shelter(store: Store, stray: Stray, uid: str, now_s: float) -> Resource:
+def shelter(store: Store, orphan: Orphan, uid: str, now_s: float) -> Resource:
     """Stored at once. It starts nothing by itself."""
-    text = json.dumps(_document(store, stray))
+    text = json.dumps(_document(store, orphan))
     document = Document(path="adopted", text=text, dir="/")
     (change,) = propose(store, load([document]), Order(), now_s)
     made = replace(change.after, uid=uid)
@@ -41,18 +42,18 @@ def shelter(store: Store, stray: Stray, uid: str, now_s: float) -> Resource:
     return resource
 
 
-def _document(store: Store, stray: Stray) -> dict[str, object]:
-    _, name, namespace = split_key(stray.job)
-    task: dict[str, object] = {"run": stray.run}
-    if stray.job:
-        task["of"] = stray.job
-    if index_of(stray) is not None:
-        task["index"] = index_of(stray)
+def _document(store: Store, orphan: Orphan) -> dict[str, object]:
+    _, name, namespace = split_key(orphan.job)
+    task: dict[str, object] = {"run": orphan.run}
+    if orphan.job:
+        task["of"] = orphan.job
+    if index_of(orphan) is not None:
+        task["index"] = index_of(orphan)
     return {
         "apiVersion": "fleetctl.dev/v1alpha1",
         "kind": "BatchJob",
         "metadata": {
-            "name": _free_name(store, f"adopted-{name or stray.run}", namespace),
+            "name": _free_name(store, f"adopted-{name or orphan.run}", namespace),
             "namespace": namespace,
         },
         "spec": {
@@ -60,7 +61,7 @@ def _document(store: Store, stray: Stray) -> dict[str, object]:
             "parallelism": 0,  # it starts nothing: its one sandbox is all there is of it
             "maxInfraRetries": 0,
             "cache": {"policy": "Never"},
-            "placement": {"provider": stray.provider},
+            "placement": {"provider": orphan.provider},
             "template": {"script": _UNKNOWN_WORK},
         },
     }

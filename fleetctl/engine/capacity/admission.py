@@ -1,7 +1,7 @@
 """How much more each provider may hold, and whether anything may start at all.
 
 Parallelism limits one object; without this, a thousand objects would start a thousand sandboxes
-on one machine. Counted anew in every turn from what is live, so it cannot drift. The limits are
+on one machine. Counted anew in every tick from what is live, so it cannot drift. The limits are
 the tighter ones of the provider's contract and of its Provider object.
 """
 
@@ -13,19 +13,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.common.text import HOUR_S
+from fleetctl.controllers.desired import Room
 from fleetctl.controllers.model import Run
-from fleetctl.controllers.placement import Vacancy, per_hour
-from fleetctl.controllers.wish import Room
+from fleetctl.controllers.planning.placement import Capacity, per_hour
 from fleetctl.engine.execute.rate_limit import MINUTE_S
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
-    from fleetctl.engine.execute.rate_limit import Gate
-    from fleetctl.engine.state import State
+    from fleetctl.engine.execute.rate_limit import RateLimiter
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track
 
 DISK_FULL_PAUSE_S = 30.0
-# Where room is not counted in sandboxes, so many waiting objects look for it in one turn.
+# Where room is not counted in sandboxes, so many waiting objects look for it in one tick.
 WOKEN_MAX = 16
 _DISK_FULL = "the disk that holds the store is full; nothing is started until there is room"
 
@@ -41,14 +41,16 @@ class Held:
 
 
 class Admission:
-    def __init__(self, state: State, *, market: Market, gates: Mapping[str, Gate]) -> None:
+    def __init__(
+        self, state: State, *, market: Market, rate_limiters: Mapping[str, RateLimiter]
+    ) -> None:
         self._state = state
         self._market = market
-        self._gates = gates
+        self._rate_limiters = rate_limiters
         # provider -> uids that wait for room there, the longest waiting first
-        self._crowded: dict[str, dict[str, None]] = {}
+        self._at_capacity: dict[str, dict[str, None]] = {}
         self._creates: dict[str, deque[float]] = {}  # of providers with createsPerMinute
-        self._places: dict[str, Vacancy] = {}
+        self._places: dict[str, Capacity] = {}
         self._held: dict[str, Held] = {}
         self._paused_until_s = 0.0
 
@@ -57,14 +59,14 @@ class Admission:
         self._paused_until_s = now_s + DISK_FULL_PAUSE_S
 
     def held(self, provider: str) -> Held:
-        """As counted at the beginning of this turn."""
+        """As counted at the beginning of this tick."""
         return self._held.get(provider, Held())
 
     def limit(self, provider: str) -> int | None:
         """Sandboxes at the same time; None = no limit."""
         contract = self._state.providers[provider].contract
-        said = self._market.said.get(provider)
-        limits = (contract.sandboxes_at_once, said.limits.max_concurrent if said else None)
+        value = self._market.said.get(provider)
+        limits = (contract.sandboxes_at_once, value.limits.max_concurrent if value else None)
         return min((it for it in limits if it is not None), default=None)
 
     def slots(self, provider: str) -> dict[str, int | None]:
@@ -82,7 +84,7 @@ class Admission:
         return limit is not None and self.held(provider).sandboxes > limit
 
     def count(self, now_s: float) -> list[str]:
-        """Begin a turn; the uids that waited for room and may find some now, and the Provider
+        """Begin a tick; the uids that waited for room and may find some now, and the Provider
         objects that have news.
         """
         self._held = _held(self._state.tracks.values())
@@ -90,8 +92,8 @@ class Admission:
         woken = dict.fromkeys(self._untold())
         if now_s < self._paused_until_s:
             return list(woken)
-        for name, waiting in self._crowded.items():
-            for uid in list(waiting)[: _openings(self._places.get(name, Vacancy()))]:
+        for name, waiting in self._at_capacity.items():
+            for uid in list(waiting)[: _openings(self._places.get(name, Capacity()))]:
                 woken[uid] = None
         for uid in woken:
             self._forget(uid)
@@ -99,9 +101,9 @@ class Admission:
 
     def reckon(self, now_s: float) -> None:
         """What is left of each provider, by the limits of now."""
-        self._places = {name: self._vacancy(name, now_s) for name in self._state.providers}
+        self._places = {name: self._capacity(name, now_s) for name in self._state.providers}
 
-    def standing(self, provider: str) -> Vacancy:
+    def standing(self, provider: str) -> Capacity:
         """What is left, but for the limit that the clock alone lifts."""
         return self._within_breaker(provider, self._within_slots(provider))
 
@@ -112,7 +114,7 @@ class Admission:
         return Room(places=self._places)
 
     def started(self, track: Track, runs: Iterable[Run], now_s: float) -> None:
-        """A pass wishes for these runs."""
+        """A pass asks for these runs."""
         self._forget(track.resource.uid)
         for run in runs:
             if run.sandbox != run.name:
@@ -124,18 +126,18 @@ class Admission:
             if run.provider in self._creates:
                 self._creates[run.provider].append(now_s)
             if run.provider in self._state.providers:
-                self._places[run.provider] = self._vacancy(run.provider, now_s)
+                self._places[run.provider] = self._capacity(run.provider, now_s)
 
     def stopped(self, provider: str, now_s: float) -> None:
-        """A pass wishes a sandbox there gone."""
+        """A reconcile wants a sandbox there gone."""
         self._held.setdefault(provider, Held()).stopping += 1
         if provider in self._state.providers:
-            self._places[provider] = self._vacancy(provider, now_s)
+            self._places[provider] = self._capacity(provider, now_s)
 
-    def crowded(self, track: Track, providers: Iterable[str]) -> None:
+    def at_capacity(self, track: Track, providers: Iterable[str]) -> None:
         """A pass found no room there; its object is looked at again when there is some."""
         for name in providers:
-            self._crowded.setdefault(name, {}).setdefault(track.resource.uid)
+            self._at_capacity.setdefault(name, {}).setdefault(track.resource.uid)
 
     def _untold(self) -> Iterator[str]:
         """Provider objects whose status tells of something else than what is held."""
@@ -148,24 +150,24 @@ class Admission:
                 yield uid
 
     def _forget(self, uid: str) -> None:
-        for waiting in self._crowded.values():
+        for waiting in self._at_capacity.values():
             waiting.pop(uid, None)
 
-    def _vacancy(self, provider: str, now_s: float) -> Vacancy:
+    def _capacity(self, provider: str, now_s: float) -> Capacity:
         left = self._in_this_minute(provider, self._within_slots(provider), now_s)
         return self._within_breaker(provider, left)
 
-    def _within_slots(self, provider: str) -> Vacancy:
+    def _within_slots(self, provider: str) -> Capacity:
         held, limit = self.held(provider), self.limit(provider)
         if limit is None:
-            return Vacancy()
-        return Vacancy(
+            return Capacity()
+        return Capacity(
             free=max(0, limit - held.sandboxes),
             full=f"its limit of {limit} sandboxes is reached",
             over=max(0, held.sandboxes - held.stopping - limit),
         )
 
-    def _within_breaker(self, provider: str, left: Vacancy) -> Vacancy:
+    def _within_breaker(self, provider: str, left: Capacity) -> Capacity:
         said, held = self._market.said.get(provider), self.held(provider)
         most = said.breaker.max_spend_per_hour if said else None
         if most is None:
@@ -178,16 +180,16 @@ class Admission:
         spare = most / HOUR_S - held.usd_per_s
         return replace(left, spare_usd_per_s=spare, breaker=breaker)
 
-    def _in_this_minute(self, provider: str, left: Vacancy, now_s: float) -> Vacancy:
+    def _in_this_minute(self, provider: str, left: Capacity, now_s: float) -> Capacity:
         """The same, with no more creates than there may be in any 60 seconds."""
-        said = self._market.said.get(provider)
-        most = said.limits.creates_per_minute if said else None
+        value = self._market.said.get(provider)
+        most = value.limits.creates_per_minute if value else None
         if most is None:
             self._creates.pop(provider, None)
             return left
         created = self._creates.get(provider)
         if created is None:
-            created = self._creates[provider] = self._gates[provider].created()
+            created = self._creates[provider] = self._rate_limiters[provider].created()
         while created and created[0] <= now_s - MINUTE_S:
             created.popleft()
         free = max(0, most - len(created))
@@ -198,7 +200,7 @@ class Admission:
         return replace(left, free=free, full=full, until_s=until_s)
 
 
-def _openings(left: Vacancy) -> int:
+def _openings(left: Capacity) -> int:
     """How many waiting objects are to look."""
     if left.free is not None:
         return left.free

@@ -12,21 +12,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.kind import KindController
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.placement import Offer
+from fleetctl.controllers.planning.kind import KindController
+from fleetctl.controllers.planning.placement import Offer
 from fleetctl.engine.capacity.providers import Accounts
 from fleetctl.engine.execute import functions
-from fleetctl.providers.base import Backend
+from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.prices import own
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds import parse_spec
-from fleetctl.specs.provider import ProviderSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.tracking.track import Track, Work
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -140,12 +140,14 @@ class Market:
         return spec
 
 
-def charged(backend: Backend, said: ProviderSpec | None, template: Template) -> float | None:
+def charged(
+    backend: Backend, provider_spec: ProviderSpec | None, template: Template
+) -> float | None:
     """USD a second of one attempt, of all its nodes, by its Provider object before the provider
     itself.
     """
-    if said is not None and said.prices is not None:
-        one = own.usd_per_s(said.prices, template.resources)
+    if provider_spec is not None and provider_spec.prices is not None:
+        one = own.usd_per_s(provider_spec.prices, template.resources)
     else:
         one = backend.usd_per_s(template)
     return None if one is None else one * nodes_of(template).max

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.plan import Plan, Start
-from fleetctl.providers.base import Backend, Contract
+from fleetctl.controllers.planning.plan import Plan, Start
+from fleetctl.providers.contract.base import Backend, Contract
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 EVENT = "SpillOver"
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.placement import no_room
-from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.planning.placement import at_capacity_because
+from fleetctl.controllers.vocabulary.status_keys import Status
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.admission import Admission
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 
 def provider_status(state: State, admission: Admission, name: str) -> Status:
-    """Slots, spend and whether anything new may start, as of the beginning of this turn."""
+    """Slots, spend and whether anything new may start, as of the beginning of this tick."""
     if name not in state.providers:
         text = f"this version has no provider of the type of `{name}`"
         return {"phase": "Pending", "reason": "NoProvider", "message": text}
-    full = no_room(0.0, admission.standing(name))
+    full = at_capacity_because(0.0, admission.standing(name))
     return {
         "reason": "Full" if full else "Ready",
         "message": full,

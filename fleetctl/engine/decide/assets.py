@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.kinds.assets import AssetWish, reconcile_asset
+from fleetctl.controllers.kinds.assets import DesiredAsset, reconcile_asset
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.plan import EnsureFunction, Plan
+from fleetctl.controllers.planning.plan import EnsureFunction, Plan
 from fleetctl.controllers.status import told
-from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import kept_on, users
 from fleetctl.engine.capacity.status import provider_status
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.capacity.admission import Admission
     from fleetctl.engine.capacity.prices import Market
     from fleetctl.engine.money.budgets import Budgets
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 # Kinds whose objects stand for something at a provider.
 ASSET_KINDS = frozenset({"Volume", "Function"})
@@ -31,7 +31,7 @@ ASSET_KINDS = frozenset({"Volume", "Function"})
 
 def asset_plan(state: State, market: Market, budgets: Budgets, track: Track) -> Plan:
     """What to make or remove; what no budget pays for waits."""
-    return _afforded(state, budgets, track, reconcile_asset(_asset_wish(state, market, track)))
+    return _afforded(state, budgets, track, reconcile_asset(_desired_asset(state, market, track)))
 
 
 def asset_status(
@@ -69,11 +69,11 @@ def _afforded(state: State, budgets: Budgets, track: Track, plan: Plan) -> Plan:
     return Plan((), plan.phase, denied.reason, denied.message, (denied.message,))
 
 
-def _asset_wish(state: State, market: Market, track: Track) -> AssetWish:
+def _desired_asset(state: State, market: Market, track: Track) -> DesiredAsset:
     resource, asset = track.resource, track.asset
     abandoned = resource.deleted_at_s is not None and resource.uid in state.abandoned
     twins = _twins(state, resource)
-    return AssetWish(
+    return DesiredAsset(
         uid=resource.uid,
         kind=resource.kind,
         name=resource.name,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.plan import (
+from fleetctl.controllers.planning.plan import (
     CloseSandbox,
     Drop,
     EnsureFunction,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.execute.leftovers import Leftovers
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.observe.records import Records
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 
 class Intents:

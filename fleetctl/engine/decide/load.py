@@ -11,7 +11,7 @@ from fleetctl.controllers.model import Resource, RunState
 from fleetctl.controllers.trials.prior import awaited, circle, taken_trials, waits_in_a_circle
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import ParamsFrom
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.tracking.annotations import PARAMS, PRIOR, waits_for
 from fleetctl.tracking.load import load, work_of
@@ -19,7 +19,7 @@ from fleetctl.tracking.result_cache import contents_of, lookup
 from fleetctl.tracking.track import Track, Work, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 
 def taken_from(track: Track) -> tuple[str, str]:
@@ -40,16 +40,16 @@ def _winner(sweep: Resource | None, name: str) -> Told | Lacking:
     found = winner_of(sweep, name)
     if isinstance(found, Lacking):
         return found
-    said = f"{params_text(found)} of the best trial of sweep/{name}"
-    return canonical_json(dict(found)), "ParametersTaken", said
+    message = f"{params_text(found)} of the best trial of sweep/{name}"
+    return canonical_json(dict(found)), "ParametersTaken", message
 
 
 class Reading:
-    """Rows that a wish wrote since, and what is read of them. look: observes a run soon."""
+    """Rows that a spec wrote since, and what is read of them. look: observes a run soon."""
 
     def __init__(self, state: State, *, look: Callable[[str], None]) -> None:
         self._state, self._look = state, look
-        self.wished: dict[str, Resource] = {}  # rows that a wish wrote since they were read
+        self.desired_now: dict[str, Resource] = {}  # rows that a spec wrote since they were read
 
     def read(self, track: Track) -> Work | None:
         """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
@@ -77,7 +77,7 @@ class Reading:
         try:
             track.resource = resources.put(again, expected_version=resource.version)
         except Conflict:
-            # A wish was written in between; the next turn takes it in.
+            # A spec was written in between; the next tick takes it in.
             self._state.queue.add(resource.uid)
             return work, Lacking("its spec has just changed")
         self._state.say(resource.uid, reason, said)
@@ -89,8 +89,8 @@ class Reading:
         store, search, own = self._state.store, track.spec.search, track.resource
         assert search.metric is not None
 
-        def next_of(it: str) -> str:
-            return waits_for(store.resources.get(SWEEP, it, own.namespace))
+        def next_of(text: str) -> str:
+            return waits_for(store.resources.get(SWEEP, text, own.namespace))
 
         if names := circle(own.name, next_of):
             return waits_in_a_circle(names)
@@ -128,8 +128,8 @@ class Reading:
         return known.pop() if len(known) == 1 else None
 
     def fresh(self, kind: str) -> list[str]:
-        """The uids of this kind that a wish wrote; their tracks have the newest rows by now."""
-        uids = [uid for uid, row in self.wished.items() if row.kind == kind]
+        """The uids of this kind that a spec wrote; their tracks have the newest rows by now."""
+        uids = [uid for uid, row in self.desired_now.items() if row.kind == kind]
         for uid in uids:
             self.fresh_track(uid)
         return uids
@@ -140,7 +140,7 @@ class Reading:
         """
         state = self._state
         track = state.tracks.get(uid)
-        row = self.wished.pop(uid, None)
+        row = self.desired_now.pop(uid, None)
         if row is None and track is None:
             row = state.store.resources.of(uid)
         if row is None:

@@ -1,4 +1,4 @@
-"""One pass over one resource inside a turn's transaction: load if needed, decide, check, write.
+"""One pass over one resource inside a tick's transaction: load if needed, decide, check, write.
 
 A resource whose pass raises stops only itself: it is logged, looked at ever more rarely, and its
 status says so.
@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.lint import lint
+from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money.estimate import estimate_of
-from fleetctl.controllers.plan import TERMINAL_PHASES, Plan
+from fleetctl.controllers.planning.lint import lint
+from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Plan
 from fleetctl.controllers.reconcile import reconcile
 from fleetctl.controllers.status import status_of
 from fleetctl.controllers.trials.served import lacking_of
 from fleetctl.controllers.trials.winner import Lacking
-from fleetctl.controllers.wish import Wish
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
@@ -28,8 +28,8 @@ from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
-from fleetctl.specs.budget import BudgetSpec
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.budget import BudgetSpec
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.annotations import ESTIMATE
 from fleetctl.tracking.track import Track, Work
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from fleetctl.engine.decide.suggestions import Suggestions
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.observe.troubles import Troubles
+    from fleetctl.engine.shared.state import State
     from fleetctl.engine.sleeping import Sleepers
-    from fleetctl.engine.state import State
     from fleetctl.engine.wandb.talks import Talks
 
 
@@ -120,30 +120,30 @@ class Passes:
         self._talks.hear(work)
         if work.controller.handed is not None:
             lacking = lacking_of(work.controller.handed)
-        wish = self._wish(work, lacking, now_s)
-        plan = reconcile(wish, work.history, now_s)
+        desired = self._desired(work, lacking, now_s)
+        plan = reconcile(desired, work.history, now_s)
         problems = lint(plan, work.history, parallelism=self._parallelism(work))
         assert not problems, "; ".join(problems)
         self._intents.record(work, plan, now_s)
-        self._take_note(work, plan, wish, now_s)
-        self._tell(work, plan, wish, now_s)
-        self._suggest(work, plan, wish)
+        self._take_note(work, plan, desired, now_s)
+        self._tell(work, plan, desired, now_s)
+        self._suggest(work, plan, desired)
         track.passes_failed = 0
         if track.dormant and not plan.actions:
             track.release()
             self._sleeps(track, now_s)
 
-    def _suggest(self, work: Work, plan: Plan, wish: Wish) -> None:
+    def _suggest(self, work: Work, plan: Plan, desired: Desired) -> None:
         """Have the next unit worked out where it could start at once, and not before: until then
         others may end, and it is to know of them.
         """
-        history, controller, policy = work.history, wish.controller, wish.controller.policy
-        held = plan.final or plan.crowded or plan.denied or policy.suspend or wish.deleted
+        history, controller, policy = work.history, desired.controller, desired.controller.policy
+        held = plan.final or plan.at_capacity or plan.denied or policy.suspend or desired.deleted
         index = None if held else controller.asks(history)
         most = policy.parallelism
         if most is None:
             names = controller.candidates
-            most = sum(it for name, it in wish.providers.items() if name in names)
+            most = sum(it for name, it in desired.providers.items() if name in names)
         if controller.handed is not None:
             free = controller.handed.room(history, most=most)
             self._talks.want(work, slots=0 if index is None else free)
@@ -151,41 +151,41 @@ class Passes:
             uid = work.resource.uid
             self._suggestions.ask(uid, controller, index, controller.work(history, index))
 
-    def _take_note(self, work: Work, plan: Plan, wish: Wish, now_s: float) -> None:
+    def _take_note(self, work: Work, plan: Plan, desired: Desired, now_s: float) -> None:
         """What the plan tells others: who waits for room or money, what was learned, when next."""
         track = work.track
         track.shortages.update(plan.shortages)
         say_spills(self._state, track, plan)
-        if plan.crowded:
-            self._admission.crowded(track, plan.crowded)
+        if plan.at_capacity:
+            self._admission.at_capacity(track, plan.at_capacity)
         if plan.denied is not None:
             self._budgets.denied(track)
-        for name in wish.troubles:
+        for name in desired.troubles:
             until_s = self._troubles.until_s(name)
             if until_s is not None:
                 self._state.queue.add(track.resource.uid, until_s)
         if plan.wake_at_s is not None:
             self._state.queue.add(track.resource.uid, max(plan.wake_at_s, now_s))
 
-    def _tell(self, work: Work, plan: Plan, wish: Wish, now_s: float) -> None:
+    def _tell(self, work: Work, plan: Plan, desired: Desired, now_s: float) -> None:
         """The status, and events about it; of one that the plan dropped there is nothing to say."""
         track = work.track
         if track.resource.uid not in self._state.tracks:
             return
         if not plan.final:
             before = track.status
-            after = status_of(plan, wish, work.history, before, now_s)
+            after = status_of(plan, desired, work.history, before, now_s)
             self._say_changes(track, before, plan)
-            say_money(self._state, track, wish.allowance, after)
+            say_money(self._state, track, desired.allowance, after)
             self._write_status(track, after)
         elif track.asset.freed and not track.prior.scratch_freed:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
             self._write_status(track, {**track.status, "scratchFreed": True})
 
-    def _wish(self, work: Work, lacking: Lacking | None, now_s: float) -> Wish:
+    def _desired(self, work: Work, lacking: Lacking | None, now_s: float) -> Desired:
         track = work.track
         resource, state = track.resource, self._state
-        return Wish(
+        return Desired(
             uid=resource.uid,
             generation=resource.generation,
             deleted=resource.deleted_at_s is not None,
@@ -235,7 +235,7 @@ class Passes:
             resource.uid, text, expected_version=resource.version
         )
         if version is None:
-            # A wish was written in between; the next turn takes it in and writes its status.
+            # A spec was written in between; the next tick takes it in and writes its status.
             self._state.queue.add(resource.uid)
             return
         track.resource = replace(resource, version=version, status=text)

@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.common.tasks import cancel
-from fleetctl.controllers.kind import KindController, Params
-from fleetctl.engine.boundary import NoAnswer, guarded
+from fleetctl.controllers.planning.kind import KindController, Params
+from fleetctl.engine.shared.boundary import NoAnswer, guarded
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 Search = Callable[[], Params | None]
 Aside = Callable[[Search], Awaitable[Params | None]]

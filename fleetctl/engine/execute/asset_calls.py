@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused
-from fleetctl.controllers.plan import (
+from fleetctl.controllers.planning.plan import (
     AssetAction,
     EnsureFunction,
     EnsureVolume,
@@ -18,16 +18,16 @@ from fleetctl.controllers.plan import (
     RemoveVolume,
 )
 from fleetctl.engine.execute.functions import order_of, pinned, placed
-from fleetctl.engine.execute.rate_limit import Gate
+from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.execute.secrets import Found
-from fleetctl.providers.base import Backend, FunctionAsset
+from fleetctl.providers.contract.base import Backend, FunctionAsset
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 Resolve = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
 Call = Callable[[], Awaitable[None]]
@@ -35,14 +35,14 @@ Call = Callable[[], Awaitable[None]]
 
 async def carry_out(
     state: State,
-    gates: Mapping[str, Gate],
+    rate_limiters: Mapping[str, RateLimiter],
     track: Track,
     action: AssetAction,
     secrets: Resolve,
 ) -> None:
     """Make the action's calls, one provider after the other. Raises Refused and Unavailable."""
     for name, call in _calls(state, track, action, secrets):
-        await gates[name].ask(call)
+        await rate_limiters[name].ask(call)
 
 
 def _calls(

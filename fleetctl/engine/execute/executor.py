@@ -1,8 +1,8 @@
-"""Carry-out: provider calls for what the store says is wished. Level-triggered: looks at the live
+"""Carry-out: provider calls for what the store says is desired. Level-triggered: looks at the live
 runs, not at events.
 
-STARTING and no call under way -> start; STOPPING -> stop. Each call has a gate and a deadline and
-ends in a fact.
+STARTING and no call under way -> start; STOPPING -> stop. Each call has a rate limiter and a
+deadline and ends in a message.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.tasks import cancel
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.plan import (
+from fleetctl.controllers.planning.plan import (
     AssetAction,
     CloseSandbox,
     EnsureFunction,
@@ -27,29 +27,29 @@ from fleetctl.controllers.plan import (
     RemoveVolume,
 )
 from fleetctl.controllers.wandb.program import observed
-from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
-from fleetctl.engine.execute.rate_limit import Gate
+from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.execute.stage_results import stage_variables
-from fleetctl.engine.messages import (
+from fleetctl.engine.shared.boundary import NoAnswer, guarded
+from fleetctl.engine.shared.messages import (
     AssetReplied,
-    Fact,
+    Message,
     StartRefused,
     StartReplied,
     StartUnknown,
     StartWaits,
     StopReplied,
 )
-from fleetctl.providers.base import RunOrder, RunRef
+from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
 from fleetctl.specs.values.hints import words_of
 from fleetctl.tracking.track import Call, Track, Work
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -57,18 +57,20 @@ ROOM_LOOK_S = 1.0  # while a lowered limit is exceeded, which is rare and short
 
 
 class Effects:
-    """gates: by provider. exceeded: more is held there than there may be. secrets: finds values."""
+    """rate limiters: by provider. exceeded: more is held there than there may be. secrets: finds
+    values.
+    """
 
     def __init__(
         self,
         state: State,
         *,
-        gates: Mapping[str, Gate],
+        rate_limiters: Mapping[str, RateLimiter],
         exceeded: Callable[[str], bool],
         secrets: Callable[[tuple[str, ...], str], Found],
     ) -> None:
         self._state = state
-        self._gates = gates
+        self._rate_limiters = rate_limiters
         self._exceeded = exceeded
         self._secrets = secrets
         self._tasks: dict[
@@ -155,7 +157,7 @@ class Effects:
         call = work.track.calls.setdefault(run.name, Call(appeared_at_s=self._state.started_at_s))
         if call.busy == "start":
             # Its outcome is unknown now; the stop goes by name and the bound is waited out.
-            # A call that has just ended has its fact in the inbox, and the stop follows that.
+            # A call that has just ended has its message in the inbox, and the stop follows that.
             if run.name in self._tasks:
                 self._tasks[run.name].cancel()
             return
@@ -180,7 +182,7 @@ class Effects:
     def _later(self, track: Track, retry_at_s: float, now_s: float) -> bool:
         """True when it is too early to call; the resource is looked at again when it is time.
 
-        Said anew in every turn, because an earlier look at the resource takes it off the queue.
+        Said anew in every tick, because an earlier look at the resource takes it off the queue.
         """
         if now_s >= retry_at_s:
             return False
@@ -217,20 +219,21 @@ class Effects:
                 )
             )
 
-    async def _start_call(self, run: Run, order: RunOrder) -> str | NoAnswer:
+    async def _start_call(self, run: Run, request: RunRequest) -> str | NoAnswer:
         async def start() -> str | NoAnswer:
-            # The gate may have held it for long: an ended run's sandbox must not be made again.
-            if not self._is_wished(run):
+            # The rate limiter may have held it for long: an ended run's sandbox must not be made
+            # again.
+            if not self._is_desired(run):
                 return NoAnswer("nobody waits for this start any more")
             if self._is_above_a_limit(run):
-                said = "a limit was lowered, and what is above it is being ended"
-                raise Unavailable(said, reason="Crowded", retry_after_s=ROOM_LOOK_S)
-            return await self._state.providers[run.provider].start(order)
+                message = "a limit was lowered, and what is above it is being ended"
+                raise Unavailable(message, reason="Crowded", retry_after_s=ROOM_LOOK_S)
+            return await self._state.providers[run.provider].start(request)
 
-        creates = order.sandbox == order.run and not order.handle
-        return await self._gates[run.provider].start(start, creates=creates)
+        creates = request.sandbox == request.run and not request.handle
+        return await self._rate_limiters[run.provider].start(start, creates=creates)
 
-    def _is_wished(self, run: Run) -> bool:
+    def _is_desired(self, run: Run) -> bool:
         track = self._state.tracks.get(run.uid)
         if track is None or track.work is None:
             return track is not None and not track.dormant  # its rows are yet to be read back
@@ -241,13 +244,13 @@ class Effects:
         stop = partial(self._state.providers[provider].stop, ref, grace_s=grace_s)
         message = ""
         try:
-            reply = await guarded(self._gates[provider].ask(stop), what="stop", key=ref.run)
+            reply = await guarded(self._rate_limiters[provider].ask(stop), what="stop", key=ref.run)
             message = reply.why if isinstance(reply, NoAnswer) else ""
         except (Refused, Unavailable) as error:
             message = words_of(error)
         self._state.inbox.tell(StopReplied(ref.run, message))
 
-    def _order(self, work: Work, run: Run) -> RunOrder:
+    def _order(self, work: Work, run: Run) -> RunRequest:
         """Everything that the provider needs; secrets are resolved here and kept nowhere."""
         controller = work.controller
         namespace = work.resource.namespace
@@ -271,7 +274,7 @@ class Effects:
         # A program of ours has its parameters as variables.
         name = work.resource.name
         wandb = controller.wandb(name, run.index) if template.python is None else None
-        return RunOrder(
+        return RunRequest(
             run=run.name,
             sandbox=run.sandbox,
             owner=self._state.store.store_id,
@@ -311,7 +314,7 @@ class Effects:
         message = ""
         try:
             reply = await guarded(
-                carry_out(self._state, self._gates, track, action, self._secrets),
+                carry_out(self._state, self._rate_limiters, track, action, self._secrets),
                 what=what,
                 key=uid,
             )
@@ -320,13 +323,15 @@ class Effects:
             message = words_of(error)
         self._state.inbox.tell(AssetReplied(uid, what, message))
 
-    def _spawn(self, key: str, call: Coroutine[object, object, None], unknown: Fact) -> None:
-        """unknown: what to tell when the call ends without a fact, be it before its first step."""
+    def _spawn(self, key: str, call: Coroutine[object, object, None], unknown: Message) -> None:
+        """unknown: what to tell when the call ends without a message, be it before its first
+        step.
+        """
         task = asyncio.ensure_future(call)
         self._tasks[key] = task
         task.add_done_callback(lambda done: self._ended(key, done, unknown))
 
-    def _ended(self, key: str, done: asyncio.Task[None], unknown: Fact) -> None:
+    def _ended(self, key: str, done: asyncio.Task[None], unknown: Message) -> None:
         if self._tasks.get(key) is not done:
             return
         del self._tasks[key]

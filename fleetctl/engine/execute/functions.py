@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
-from fleetctl.providers.base import FunctionOrder
+from fleetctl.providers.contract.base import FunctionRequest
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.function import SCALEDOWN_S, FunctionSpec
-from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.kinds.function import SCALEDOWN_S, FunctionSpec
+from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, object_key
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 REASON_MISSING = "FunctionMissing"  # why a start waits
 
 
 def resolved(
     state: State, template: Template, namespace: str
-) -> tuple[Template, FunctionOrder | None]:
+) -> tuple[Template, FunctionRequest | None]:
     """The template with all that its Function says, and the Function's settings.
 
     Raises Unavailable when the Function is not there; a run waits until it is.
@@ -28,7 +28,7 @@ def resolved(
     if template.function is None:
         if not template.is_function:
             return template, None
-        return template, FunctionOrder("", 0, None, SCALEDOWN_S)
+        return template, FunctionRequest("", 0, None, SCALEDOWN_S)
     resource = _resource(state, template.function, namespace)
     spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
     whole = pinned(state, spec.applied_to(template), resource)
@@ -56,9 +56,9 @@ def placed(template: Template, namespace: str) -> Template:
     return template.model_copy(update={"volumes": type(template.volumes)(volumes)})
 
 
-def order_of(name: str, namespace: str, spec: FunctionSpec) -> FunctionOrder:
+def order_of(name: str, namespace: str, spec: FunctionSpec) -> FunctionRequest:
     called = asset_name(name, namespace)
-    return FunctionOrder(called, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
+    return FunctionRequest(called, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
 
 
 def _resource(state: State, name: str, namespace: str) -> Resource:

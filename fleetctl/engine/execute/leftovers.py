@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.tasks import cancel
 from fleetctl.controllers.model import Run
-from fleetctl.engine.boundary import NoAnswer, guarded
-from fleetctl.providers.base import RunRef
+from fleetctl.engine.shared.boundary import NoAnswer, guarded
+from fleetctl.providers.contract.base import RunRef
 
 if TYPE_CHECKING:
-    from fleetctl.engine.execute.rate_limit import Gate
-    from fleetctl.providers.base import Backend
+    from fleetctl.engine.execute.rate_limit import RateLimiter
+    from fleetctl.providers.contract.base import Backend
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -45,10 +45,10 @@ class Leftovers:
         self,
         *,
         backend: Callable[[str], Backend | None],
-        gate: Callable[[str], Gate],
+        rate_limiter: Callable[[str], RateLimiter],
         backoff_s: Callable[[int], float],
     ) -> None:
-        self._backend, self._gate, self._backoff_s = backend, gate, backoff_s
+        self._backend, self._rate_limiter, self._backoff_s = backend, rate_limiter, backoff_s
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def __len__(self) -> int:
@@ -78,7 +78,7 @@ class Leftovers:
             return True
         stop: Callable[[], Awaitable[None]] = partial(backend.stop, left.ref, grace_s=0.0)
         try:
-            call = self._gate(left.provider).ask(stop)
+            call = self._rate_limiter(left.provider).ask(stop)
             reply = await guarded(call, what="stop", key=left.ref.sandbox)
         except (Refused, Unavailable) as error:
             log.info("stop refused", extra={"sandbox": left.ref.sandbox, "error": str(error)})

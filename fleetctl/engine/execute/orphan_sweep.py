@@ -15,47 +15,47 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import LIVE_STATES
-from fleetctl.engine.boundary import guarded
-from fleetctl.providers.base import Owned, RunRef
+from fleetctl.engine.shared.boundary import guarded
+from fleetctl.providers.contract.base import Owned, RunRef
 
 if TYPE_CHECKING:
-    from fleetctl.engine.execute.rate_limit import Gate
-    from fleetctl.engine.state import State
+    from fleetctl.engine.execute.rate_limit import RateLimiter
+    from fleetctl.engine.shared.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
 
-async def sweep_forever(state: State, gates: Mapping[str, Gate]) -> None:
+async def sweep_forever(state: State, rate_limiters: Mapping[str, RateLimiter]) -> None:
     """Each round looks at every provider; a provider that fails is looked at in the next round."""
     while True:
         await asyncio.sleep(state.settings.sweep_s)
         for name in [one for one in state.providers if not state.holds_starts(one)]:
             try:
-                await guarded(sweep(state, name, gates[name]), what="sweep", key=name)
+                await guarded(sweep(state, name, rate_limiters[name]), what="sweep", key=name)
             except (Refused, Unavailable) as error:
                 log.warning("sweep refused", extra={"provider": name, "error": str(error)})
 
 
-async def sweep(state: State, name: str, gate: Gate) -> int:
+async def sweep(state: State, name: str, rate_limiter: RateLimiter) -> int:
     """How many sandboxes without a record were asked to stop."""
     provider = state.providers[name]
     contract = provider.contract
-    owned = await gate.ask(provider.owned)
+    owned = await rate_limiter.ask(provider.owned)
     grace_s = contract.visibility_bound_s + state.settings.sweep_grace_s
     old_at_s = state.clock.now_s() - grace_s
     unknown = [box for box in owned if not _known(state, box)]
     state.unrecorded[name] = len(unknown)
-    strays = [box for box in unknown if box.created_at_s < old_at_s]
-    for box in strays[: state.settings.sweep_stops_max]:
+    orphans = [box for box in unknown if box.created_at_s < old_at_s]
+    for box in orphans[: state.settings.sweep_stops_max]:
         log.warning("sandbox without a record", extra={"sandbox": box.sandbox, "provider": name})
         ref = RunRef(box.sandbox, box.sandbox, box.handle, 0, "")
-        stop = gate.ask(partial(provider.stop, ref, grace_s=0.0))
+        stop = rate_limiter.ask(partial(provider.stop, ref, grace_s=0.0))
         try:
             # One that cannot be stopped now is met again; it must not shield those behind it.
             await guarded(stop, what="sweep", key=box.sandbox)
         except (Refused, Unavailable) as error:
             log.warning("stop refused", extra={"sandbox": box.sandbox, "error": str(error)})
-    return len(strays)
+    return len(orphans)
 
 
 def _known(state: State, box: Owned) -> bool:

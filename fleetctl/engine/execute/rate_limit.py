@@ -1,5 +1,5 @@
-"""The gate before a provider: token bucket and calls at once, from its contract (I16), and creates
-a minute, from its Provider object.
+"""The rate limiter before a provider: token bucket and calls at once, from its contract (I16), and
+creates a minute, from its Provider object.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.base import Contract
-from fleetctl.specs.provider import ProviderSpec
+from fleetctl.providers.contract.base import Contract
+from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.stores.base import Store
 
 T = TypeVar("T")
@@ -21,7 +21,7 @@ T = TypeVar("T")
 MINUTE_S = 60.0
 
 
-class Gate:
+class RateLimiter:
     """One per provider. After `hold_until` no call passes earlier, whoever asks (Retry-After)."""
 
     def __init__(self, contract: Contract, clock: Clock) -> None:
@@ -108,7 +108,7 @@ class Gate:
         return self._created[len(self._created) - most] + MINUTE_S
 
 
-class Gates(dict[str, Gate]):
+class RateLimiters(dict[str, RateLimiter]):
     """One a provider, by name. Creates are remembered in the store, so that a restart does not make
     more of them in a minute than there may be.
     """
@@ -119,13 +119,17 @@ class Gates(dict[str, Gate]):
 
     def add(self, provider: str, contract: Contract) -> None:
         """Also of an account that is declared after the start."""
-        gate = self[provider] = Gate(contract, self._clock)
-        gate.remember(self._store.creates.times(provider), partial(self._note_create, provider))
+        rate_limiter = self[provider] = RateLimiter(contract, self._clock)
+        rate_limiter.remember(
+            self._store.creates.times(provider), partial(self._note_create, provider)
+        )
 
-    def limit_creates(self, said: Mapping[str, ProviderSpec]) -> None:
+    def limit_creates(self, provider_specs: Mapping[str, ProviderSpec]) -> None:
         """createsPerMinute of each provider, by its Provider object."""
-        for name, gate in self.items():
-            gate.creates_per_minute = said[name].limits.creates_per_minute if name in said else None
+        for name, rate_limiter in self.items():
+            rate_limiter.creates_per_minute = (
+                provider_specs[name].limits.creates_per_minute if name in provider_specs else None
+            )
 
     def _note_create(self, provider: str, at_s: float) -> None:
         with self._store.transaction():

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.specs.kinds import parse_spec
+from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import Store
 
 if TYPE_CHECKING:
-    from fleetctl.specs.secret import SecretSpec
+    from fleetctl.specs.kinds.secret import SecretSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.specs.trainingrun import STAGE
+from fleetctl.specs.kinds.trainingrun import STAGE
 
 if TYPE_CHECKING:
     from fleetctl.stores.base import RunStore
@@ -27,7 +27,7 @@ def stage_variables(work: Work, runs: RunStore, index: int) -> Mapping[str, str]
     if not controller.in_order or index == controller.first:
         return {}
     results = {run.index: text for run, text in runs.of(work.resource.uid) if text is not None}
-    told: dict[str, object] = {}
+    fields: dict[str, object] = {}
     left = RESULTS_BYTES_MAX
     for earlier in controller.indexes():
         unit = controller.unit(earlier)
@@ -36,5 +36,5 @@ def stage_variables(work: Work, runs: RunStore, index: int) -> Mapping[str, str]
         text = results.get(earlier, "") if earlier in history.succeeded else ""
         fits = 0 < len(text.encode()) <= left
         left -= len(text.encode()) if fits else 0
-        told[str(unit.params[STAGE])] = json.loads(text) if fits else None
-    return {VARIABLE: json.dumps(told)}
+        fields[str(unit.params[STAGE])] = json.loads(text) if fits else None
+    return {VARIABLE: json.dumps(fields)}

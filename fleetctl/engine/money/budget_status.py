@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.money import budget
 from fleetctl.controllers.money.budget import Account, Allowance
-from fleetctl.controllers.status_keys import Status
-from fleetctl.specs.budget import BudgetSpec
+from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.specs.kinds.budget import BudgetSpec
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track
 
 
 def budget_status(state: State, track: Track, account: Account, now_s: float) -> Status:
     """How a Budget stands; warnings are said here, each once a period and a cap.
 
-    account: what counts against it in this turn.
+    account: what counts against it in this tick.
     """
     assert isinstance(track.spec, BudgetSpec)
     since_s, until_s = budget.period_of(track.spec.period, now_s)
@@ -29,9 +29,9 @@ def budget_status(state: State, track: Track, account: Account, now_s: float) ->
         state.queue.add(track.resource.uid, until_s)
     before = track.status
     same = before.get("since") == since_s and before.get("maxCost") == account.cap.max_usd
-    said = before.get("warned") if same else 0
-    warned = max(said if isinstance(said, int) else 0, account.warned)
-    if warned and warned != said:
+    value = before.get("warned") if same else 0
+    warned = max(value if isinstance(value, int) else 0, account.warned)
+    if warned and warned != value:
         _warn(state, track, account, warned)
     return {
         "phase": "Ready",

@@ -1,6 +1,6 @@
 """Budgets over many objects: what counts against each now, and who waits for money.
 
-Called by the loop in every turn and by its passes. Counted anew from what is live (reservations.py)
+Called by the loop in every tick and by its passes. Counted anew from what is live (reservations.py)
 and from the ledger (ledger.py), so that a crash, a deletion or the turn of a period cannot make it
 drift. How a Budget stands is told in budget_status.py.
 """
@@ -17,13 +17,13 @@ from fleetctl.engine.money.budget_status import numbers
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
 from fleetctl.engine.money.warm_functions import Warming
 from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.budget import BudgetSpec
-from fleetctl.specs.kinds import KINDS, parse_spec
+from fleetctl.specs.kinds.budget import BudgetSpec
+from fleetctl.specs.kinds.registry import KINDS, parse_spec
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
     from fleetctl.engine.money.ledger import Charges
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track, Work
 
 BUDGET = "Budget"
@@ -50,7 +50,7 @@ class Budgets:
         self._uids[uid] = None
 
     def count(self, now_s: float) -> list[str]:
-        """Begin a turn; the uids that waited for money and may find some now."""
+        """Begin a tick; the uids that waited for money and may find some now."""
         self._accounts = {
             track.resource.uid: self._counted(track, spec, now_s) for track, spec in self._budgets()
         }
@@ -63,7 +63,7 @@ class Budgets:
         return woken
 
     def changed(self) -> Iterator[str]:
-        """The Budgets whose status is not what they stand at, after the passes of a turn."""
+        """The Budgets whose status is not what they stand at, after the passes of a tick."""
         for uid, account in self._accounts.items():
             track = self._state.tracks.get(uid)
             told: Mapping[str, object] = numbers(account)
@@ -89,7 +89,7 @@ class Budgets:
         ]
 
     def account(self, track: Track, spec: BudgetSpec, now_s: float) -> Account:
-        """What counts against this Budget in this turn."""
+        """What counts against this Budget in this tick."""
         return self._accounts.get(track.resource.uid) or self._counted(track, spec, now_s)
 
     def denied(self, track: Track) -> None:

@@ -17,7 +17,7 @@ from fleetctl.engine.capacity.providers import contract_of
 from fleetctl.stores.base import Entry
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Call, Track, Work
 
 
@@ -25,7 +25,7 @@ class Charges:
     def __init__(self, state: State) -> None:
         self._state = state
         self._ledger: dict[tuple[int, str, str], Entry] = {}
-        self._fresh: list[Entry] = []  # of this turn, not written yet
+        self._fresh: list[Entry] = []  # of this tick, not written yet
 
     def load(self) -> None:
         """Read the ledger back; what was not written is forgotten with its turn."""
@@ -63,14 +63,14 @@ class Charges:
         return replace(last, usd=last.usd + usd)
 
     def add(self, track: Track, usd: float, unpriced_s: float) -> None:
-        """Into the ledger, with this turn."""
+        """Into the ledger, with this tick."""
         if usd or unpriced_s:
             day = budget.day_of(self._state.clock.now_s())
             about = track.resource
             self._fresh.append(Entry(day, about.labels, usd, unpriced_s, about.namespace))
 
     def write(self) -> None:
-        """The charges of this turn, in its transaction."""
+        """The charges of this tick, in its transaction."""
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, []

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.desired import deadline_at_s
 from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 from fleetctl.controllers.money import budget
 from fleetctl.controllers.money.budget import Account, Terms
-from fleetctl.controllers.wish import deadline_at_s
 from fleetctl.engine.capacity.providers import contract_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track, Work
 
 

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controllers.money.budget import Account, Allowance, Denied, Tariff
-from fleetctl.controllers.status_keys import Status
+from fleetctl.controllers.money.budget import Account, Allowance, Denied, UnitPrice
+from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.function import FunctionSpec
+from fleetctl.specs.kinds.function import FunctionSpec
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
     from fleetctl.engine.money.ledger import Charges
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track
 
 KIND = "Function"
@@ -31,7 +31,7 @@ CHARGE_S = 300.0
 @dataclass(frozen=True, slots=True)
 class Warm:
     """containers that cost usd_per_s together; None = nobody knows. idle_s: how long they outlive
-    the wish for them.
+    the ask for them.
     """
 
     containers: int
@@ -110,8 +110,8 @@ class Warming:
         warm = self._wanted(track)
         if warm is None or _noted(track) is not None or track.resource.deleted_at_s is not None:
             return None
-        tariff = Tariff(warm.usd_per_s, warm.held_s(0.0))
-        return Allowance(accounts, None, "function").denial(tariff, _spec(track).provider)
+        unit_price = UnitPrice(warm.usd_per_s, warm.held_s(0.0))
+        return Allowance(accounts, None, "function").denial(unit_price, _spec(track).provider)
 
     def _wanted(self, track: Track) -> Warm | None:
         """What the present spec keeps warm; None where that is nothing, or free."""
@@ -128,7 +128,7 @@ class Warming:
     def _count(
         self, accounts: Sequence[Account], warm: Warm, held_s: float, *, charged_s: float
     ) -> None:
-        """In this turn's accounts too: the passes that follow must not spend the same money."""
+        """In this tick's accounts too: the passes that follow must not spend the same money."""
         usd_per_s = warm.usd_per_s or 0.0
         for account in accounts:
             account.reserved_usd = max(0.0, account.reserved_usd + usd_per_s * held_s)
@@ -149,8 +149,8 @@ def _spec(track: Track) -> FunctionSpec:
 
 
 def _note(warm: Warm, since_s: float) -> dict[str, object]:
-    told = {"containers": warm.containers, "usdPerSecond": warm.usd_per_s, "idle": warm.idle_s}
-    return {**told, "since": since_s}
+    fields = {"containers": warm.containers, "usdPerSecond": warm.usd_per_s, "idle": warm.idle_s}
+    return {**fields, "since": since_s}
 
 
 def _grown(cost: dict[str, Any], warm: Warm, lasted_s: float) -> dict[str, Any]:

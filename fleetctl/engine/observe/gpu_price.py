@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Run
-from fleetctl.controllers.placement import per_hour
+from fleetctl.controllers.planning.placement import per_hour
 from fleetctl.engine.capacity.prices import Market, charged
 from fleetctl.engine.execute import functions
 from fleetctl.providers.prices.devices import possible
 from fleetctl.providers.prices.table import dearest
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Gpu, Template
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.track import Work
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 REASON_UNTOLD = "GpuNotTold"
 

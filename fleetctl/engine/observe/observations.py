@@ -1,7 +1,7 @@
 """What was seen of runs and sandboxes: an observation becomes a record, or nothing.
 
-Called as facts are absorbed. What a sighting means for a run is decided in history/outcome.py;
-here it is known how far the look can be trusted.
+Called as messages are taken in. What a observation means for a run is decided in
+history/outcome.py; here it is known how far the look can be trusted.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 from fleetctl.controllers.history.outcome import outcome
 from fleetctl.controllers.model import LIVE_STATES, Alive, Ended, Gone, Observation, Run, RunState
 from fleetctl.engine.execute.leftovers import leftover
-from fleetctl.engine.messages import Observed
 from fleetctl.engine.observe.gpu_price import priced_as_got
+from fleetctl.engine.shared.messages import Observed
 from fleetctl.tracking.track import Track, Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
     from fleetctl.engine.execute.leftovers import Leftovers
     from fleetctl.engine.observe.records import Records
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 
-class Sightings:
+class Observations:
     """look_later: observes a run again, at a time in epoch seconds."""
 
     def __init__(
@@ -39,17 +39,17 @@ class Sightings:
         self._records, self._market, self._leftovers = records, market, leftovers
         self._look_later = look_later
 
-    def take(self, track: Track, fact: Observed) -> bool:
+    def take(self, track: Track, observed: Observed) -> bool:
         """True when the resource must be looked at because of it."""
         work = track.work
         if work is None:
             return False
-        run = work.history.live.get(fact.run)
+        run = work.history.live.get(observed.run)
         if run is None:
-            return self._sandbox_seen(work, fact.seen, fact)
-        return self._run_seen(work, run, fact.seen, fact)
+            return self._sandbox_seen(work, observed.seen, observed)
+        return self._run_seen(work, run, observed.seen, observed)
 
-    def _run_seen(self, work: Work, run: Run, seen: Observation, fact: Observed) -> bool:
+    def _run_seen(self, work: Work, run: Run, seen: Observation, observed: Observed) -> bool:
         track = work.track
         state = self._state
         measured = (
@@ -61,14 +61,16 @@ class Sightings:
             self._records.remarked(work, run, seen.remarks)
             self._records.saved(work, run, seen.checkpoints)
         call = track.calls.get(run.name)
-        bound_s = state.providers[fact.provider].contract.visibility_bound_s
+        bound_s = state.providers[observed.provider].contract.visibility_bound_s
         appeared_at_s = call.appeared_at_s if call else state.started_at_s
-        settled = not (call and call.busy == "start") and fact.asked_at_s >= appeared_at_s + bound_s
+        settled = (
+            not (call and call.busy == "start") and observed.asked_at_s >= appeared_at_s + bound_s
+        )
         held_anew = self._take_held(work, run, seen.held if isinstance(seen, Alive) else "")
         if not isinstance(seen, Gone):
             track.missing.pop(run.name, None)
         elif run.state is not RunState.STARTING:
-            settled = settled and self._missed_twice(work, run, fact, bound_s)
+            settled = settled and self._missed_twice(work, run, observed, bound_s)
         after = outcome(run, seen, settled=settled)
         if after is None:
             if isinstance(seen, Gone) and run.state is not RunState.STARTING:
@@ -95,13 +97,13 @@ class Sightings:
             self._leftovers.end(leftover(run))
         return True
 
-    def _missed_twice(self, work: Work, run: Run, fact: Observed, bound_s: float) -> bool:
+    def _missed_twice(self, work: Work, run: Run, observed: Observed, bound_s: float) -> bool:
         """Whether the provider said it before, a visibility bound ago: one answer may be odd."""
         first_s = work.track.missing.get(run.name)
         if first_s is None:
-            work.track.missing[run.name] = fact.asked_at_s
+            work.track.missing[run.name] = observed.asked_at_s
             return False
-        return fact.asked_at_s >= first_s + bound_s
+        return observed.asked_at_s >= first_s + bound_s
 
     def _take_held(self, work: Work, run: Run, held: str) -> bool:
         """Whether people are to be told something else than before."""
@@ -113,19 +115,19 @@ class Sightings:
                 self._state.say(work.resource.uid, "EndHeld", text, kind="Warning")
         return held != before
 
-    def _sandbox_seen(self, work: Work, seen: Observation, fact: Observed) -> bool:
+    def _sandbox_seen(self, work: Work, seen: Observation, observed: Observed) -> bool:
         """Of the last run in an idle sandbox: is the sandbox still open?"""
         if isinstance(seen, Alive) or (isinstance(seen, Ended) and seen.sandbox_open):
             return False
         for box in work.history.sandboxes.values():
             if not box.busy and box.last.name == seen.run:
-                if isinstance(seen, Gone) and not self._settled_by_end(box.last, fact):
+                if isinstance(seen, Gone) and not self._settled_by_end(box.last, observed):
                     return False
                 self._records.closed(work, box.name)
                 return True
         return False
 
-    def _settled_by_end(self, last: Run, fact: Observed) -> bool:
+    def _settled_by_end(self, last: Run, observed: Observed) -> bool:
         """A look-up may miss what is younger than the bound, even if an earlier one did not."""
-        bound_s = self._state.providers[fact.provider].contract.visibility_bound_s
-        return last.ended_at_s is not None and fact.asked_at_s >= last.ended_at_s + bound_s
+        bound_s = self._state.providers[observed.provider].contract.visibility_bound_s
+        return last.ended_at_s is not None and observed.asked_at_s >= last.ended_at_s + bound_s

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.observe.troubles import Troubles, uses
-from fleetctl.providers.base import Backend, Reachable
+from fleetctl.engine.shared.boundary import NoAnswer, guarded
+from fleetctl.providers.contract.base import Backend, Reachable
 
 if TYPE_CHECKING:
     from fleetctl.tracking.track import Track

@@ -1,7 +1,7 @@
-"""The records of a turn: the only place where a run's record changes, be it for what the world said
+"""The records of a tick: the only place where a run's record changes, be it for what the world said
 or for what a pass decided.
 
-Called while facts are absorbed and decisions are taken; writes each changed run once.
+Called while messages are taken in and decisions are taken; writes each changed run once.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.history.retry import rolls_over
-from fleetctl.controllers.kind import outdated, superseded
+from fleetctl.controllers.history.retries.retry import rolls_over
 from fleetctl.controllers.model import Checkpoints, Metric, Run, RunState, Saved
+from fleetctl.controllers.planning.kind import outdated, superseded
 from fleetctl.engine.hurry import freed
 from fleetctl.engine.observe.remembered import remembered
-from fleetctl.specs.kinds import KINDS, unit_called
+from fleetctl.specs.kinds.registry import KINDS, unit_called
 from fleetctl.stores.base import Remembered
 from fleetctl.tracking.load import last_values, score_of
 from fleetctl.tracking.track import Work
 
 if TYPE_CHECKING:
     from fleetctl.engine.money.ledger import Charges
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 
 REMARKS_MAX = 20  # events of an object; what more runs have to say stands in their logs
@@ -40,7 +40,7 @@ class Records:
         self.begins: set[str] = set()  # uids of runs whose sandbox is made, and work is to begin
 
     def write(self) -> None:
-        """Every run that changed in this turn, once, with its metrics and result."""
+        """Every run that changed in this tick, once, with its metrics and result."""
         runs = self._state.store.runs
         for run in self._changed.values():
             fresh = runs.advance(
@@ -65,7 +65,7 @@ class Records:
         self._closed.clear()
 
     def changed(self, run: Run) -> None:
-        """A pass changed a live run's record (a stop became the wish)."""
+        """A pass changed a live run's record (a stop became the spec)."""
         self._changed[run.name] = run
 
     def keep(self, work: Work, run: Run) -> None:
@@ -109,7 +109,7 @@ class Records:
             self._state.say(track.resource.uid, "Remark", what, kind="Warning")
 
     def _last_step(self, run: Run) -> int | None:
-        """The greatest step that it reported, with what this turn has yet to write."""
+        """The greatest step that it reported, with what this tick has yet to write."""
         stored = self._state.store.runs.last_step(run.name)
         steps = [it.step for it in self._metrics.get(run.name, ())]
         return max(steps if stored is None else [*steps, stored], default=None)
@@ -137,7 +137,7 @@ class Records:
         self._changed.setdefault(run.name, run)
         curves = work.history.curves
         if curves is None or superseded(work.controller, run):
-            return False  # what is reported under an older wish says nothing of this one
+            return False  # what is reported under an older spec says nothing of this one
         return curves.take(run.index, run.name, fresh)
 
     def remarked(self, work: Work, run: Run, remarks: Sequence[str]) -> None:

@@ -7,15 +7,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.kind import KindController
 from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.planning.kind import KindController
 from fleetctl.stores.base import Remembered
 from fleetctl.tracking.annotations import REVISION
 from fleetctl.tracking.result_cache import contents_of, fixed, success
 from fleetctl.tracking.track import Work
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 
 def remembered(

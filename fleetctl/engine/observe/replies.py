@@ -1,6 +1,6 @@
 """What providers answered to our calls: starts, stops, and what is done for assets.
 
-Called as facts are absorbed. An answer tells of the call alone; what became of a run is seen
+Called as messages are taken in. An answer tells of the call alone; what became of a run is seen
 (observations.py), unless the answer leaves no doubt.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
+from fleetctl.controllers.desired import Wait
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.placement import judge, spill_reason
+from fleetctl.controllers.planning.placement import judge, spill_reason
 from fleetctl.controllers.schedule.capacity import grown
-from fleetctl.controllers.wish import Wait
-from fleetctl.engine.messages import (
+from fleetctl.engine.shared.messages import (
     AssetReplied,
     StartRefused,
     StartReplied,
@@ -22,7 +22,7 @@ from fleetctl.engine.messages import (
     StartWaits,
     StopReplied,
 )
-from fleetctl.providers.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
+from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER, SANDBOX_CLOSED
 from fleetctl.specs.values.hints import message_of
 from fleetctl.tracking.track import Call, Track, Work
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
     from fleetctl.engine.observe.records import Records
     from fleetctl.engine.observe.troubles import Troubles
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 CallReplied = StartReplied | StartRefused | StartWaits | StartUnknown | StopReplied
 
@@ -65,25 +65,25 @@ class Answers:
         self._records, self._market, self._troubles = records, market, troubles
         self._look = look
 
-    def of_call(self, track: Track, fact: CallReplied, now_s: float) -> bool:
+    def of_call(self, track: Track, reply: CallReplied, now_s: float) -> bool:
         """True when the resource must be looked at because of it."""
-        call = track.calls.setdefault(fact.run, Call(appeared_at_s=self._state.started_at_s))
+        call = track.calls.setdefault(reply.run, Call(appeared_at_s=self._state.started_at_s))
         call.busy = ""
-        call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(fact)
-        waited = track.waits.pop(fact.run, None) is not None
-        if not isinstance(fact, StopReplied):
+        call.nothing_made = call.nothing_made and _tells_that_nothing_is_made(reply)
+        waited = track.waits.pop(reply.run, None) is not None
+        if not isinstance(reply, StopReplied):
             call.appeared_at_s = now_s
         work = track.work
         if work is None:
             return False  # its rows are read back later, and every call is made that they ask for
-        run = work.history.live.get(fact.run)
-        if isinstance(fact, StartWaits | StartUnknown) and (
+        run = work.history.live.get(reply.run)
+        if isinstance(reply, StartWaits | StartUnknown) and (
             run is None or run.state is RunState.STOPPING
         ):
             # Nobody waits for this start any more: it is over, or its stop follows at once.
             call.tries, call.retry_at_s = 0, 0.0
             return True
-        match fact:
+        match reply:
             case StartReplied():
                 call.tries = 0
                 call.retry_at_s = 0.0
@@ -91,46 +91,48 @@ class Answers:
                 if run is not None:
                     track.doubts.pop((run.template_hash, run.provider), None)
                     self._troubles.start_served(run.provider)
-                if run is not None and fact.begun:
-                    self._started(work, run, fact.handle, now_s)
+                if run is not None and reply.begun:
+                    self._started(work, run, reply.handle, now_s)
                     self._had_room(work, run.provider, now_s)
                 elif run is not None:
-                    self._records.keep(work, replace(run, handle=fact.handle))
+                    self._records.keep(work, replace(run, handle=reply.handle))
                     # Once it is durable the work begins; there is nothing to decide.
                     self._records.begins.add(track.resource.uid)
                     return waited
             case StartRefused():
                 if run is not None:
-                    self._refused(work, run, call, fact.message, now_s)
-            case StartWaits() if fact.reason == SANDBOX_CLOSED and run is not None:
+                    self._refused(work, run, call, reply.message, now_s)
+            case StartWaits() if reply.reason == SANDBOX_CLOSED and run is not None:
                 # Nothing began there and nothing can: the unit goes to another sandbox.
-                ended = replace(run, state=RunState.STOPPED, reason=fact.reason, ended_at_s=now_s)
+                ended = replace(run, state=RunState.STOPPED, reason=reply.reason, ended_at_s=now_s)
                 self._records.end(work, ended, None)
                 self._records.closed(work, run.sandbox)
-            case StartWaits() if fact.reason == BEGUN_AS_ANOTHER and run is not None:
+            case StartWaits() if reply.reason == BEGUN_AS_ANOTHER and run is not None:
                 # Under its name nothing can begin any more: the unit has another attempt.
                 ended = replace(
                     run,
                     state=RunState.STOPPED,
-                    reason=fact.reason,
-                    message=fact.message,
+                    reason=reply.reason,
+                    message=reply.message,
                     ended_at_s=now_s,
                 )
                 self._records.end(work, ended, None)
             case StartWaits():
-                again_at_s = self._again(call, now_s, fact.retry_after_s)
-                wait = Wait(fact.reason, fact.message, again_at_s, account=fact.account)
-                self._wait(track, fact.run, _short(wait, call, now_s))
-                if fact.account and run is not None:
-                    self._troubles.start_waits(run.provider, fact.reason, fact.message, again_at_s)
+                again_at_s = self._again(call, now_s, reply.retry_after_s)
+                wait = Wait(reply.reason, reply.message, again_at_s, account=reply.account)
+                self._wait(track, reply.run, _short(wait, call, now_s))
+                if reply.account and run is not None:
+                    self._troubles.start_waits(
+                        run.provider, reply.reason, reply.message, again_at_s
+                    )
             case StartUnknown():
                 self._again(call, now_s)
-                wait = Wait("StartUnknown", fact.message, call.retry_at_s)
-                self._wait(track, fact.run, _short(wait, call, now_s))
+                wait = Wait("StartUnknown", reply.message, call.retry_at_s)
+                self._wait(track, reply.run, _short(wait, call, now_s))
             case StopReplied():
-                self._stop_replied(work, fact, call, now_s)
+                self._stop_replied(work, reply, call, now_s)
             case _:
-                assert_never(fact)
+                assert_never(reply)
         return True
 
     def _again(self, call: Call, now_s: float, after_s: float = 0.0) -> float:
@@ -235,13 +237,13 @@ class Answers:
         self._state.queue.add(work.resource.uid, call.retry_at_s)
 
 
-def _tells_that_nothing_is_made(fact: CallReplied) -> bool:
+def _tells_that_nothing_is_made(reply: CallReplied) -> bool:
     """A provider without room, or that does not know us, has made nothing; `Queued` and its like
     may have begun to.
     """
-    if not isinstance(fact, StartWaits) or fact.perhaps_made:
+    if not isinstance(reply, StartWaits) or reply.perhaps_made:
         return False
-    return fact.account or fact.reason in _NOTHING_MADE
+    return reply.account or reply.reason in _NOTHING_MADE
 
 
 def _short(wait: Wait, call: Call, now_s: float) -> Wait:

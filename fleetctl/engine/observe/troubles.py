@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.controllers.wish import Trouble
+from fleetctl.controllers.desired import Trouble
 from fleetctl.specs.values.hints import words_of
 
 if TYPE_CHECKING:
@@ -70,15 +70,15 @@ class Troubles:
         silent = self._of_service.get(provider)
         if silent is not None:
             return silent.trouble
-        told = self._of_starts.get(provider)
-        if told is None or (told.until_s or 0.0) <= self._clock.now_s():
+        value = self._of_starts.get(provider)
+        if value is None or (value.until_s or 0.0) <= self._clock.now_s():
             return None
-        return told.trouble
+        return value.trouble
 
     def until_s(self, provider: str) -> float | None:
         """When what is told of it now says nothing any more, by the clock alone."""
-        told = self._of_starts.get(provider)
-        return told.until_s if told is not None else None
+        value = self._of_starts.get(provider)
+        return value.until_s if value is not None else None
 
     def _hear(self, known: dict[str, _Heard], provider: str, heard: _Heard) -> None:
         before = known.get(provider)

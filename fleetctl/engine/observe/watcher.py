@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Observation, Run, RunState
-from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.hurry import hurry_start
-from fleetctl.engine.messages import Observed
-from fleetctl.providers.base import RunRef
+from fleetctl.engine.shared.boundary import NoAnswer, guarded
+from fleetctl.engine.shared.messages import Observed
+from fleetctl.providers.contract.base import RunRef
 
 if TYPE_CHECKING:
-    from fleetctl.engine.execute.rate_limit import Gate
-    from fleetctl.engine.settings import Settings
-    from fleetctl.engine.state import State
+    from fleetctl.engine.execute.rate_limit import RateLimiter
+    from fleetctl.engine.shared.settings import Settings
+    from fleetctl.engine.shared.state import State
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -29,8 +29,8 @@ RUNS_PER_LOOK_MAX = 500
 
 
 class Watcher:
-    def __init__(self, state: State, gates: Mapping[str, Gate]) -> None:
-        self._state, self._gates = state, gates
+    def __init__(self, state: State, rate_limiters: Mapping[str, RateLimiter]) -> None:
+        self._state, self._rate_limiters = state, rate_limiters
         self._pushed: dict[str, set[str]] = {name: set() for name in state.providers}
         self._later: dict[str, float] = {}
         self._talk = _Talk(state.settings)
@@ -107,7 +107,9 @@ class Watcher:
         for at in range(0, len(refs), RUNS_PER_LOOK_MAX):
             asked_at_s = state.clock.now_s()
             part = refs[at : at + RUNS_PER_LOOK_MAX]
-            call = self._gates[provider].ask(partial(state.providers[provider].observe, part))
+            call = self._rate_limiters[provider].ask(
+                partial(state.providers[provider].observe, part)
+            )
             try:
                 seen = await guarded(call, what="observe", key=provider)
             except (Refused, Unavailable) as error:
@@ -160,7 +162,7 @@ class Watcher:
 
 
 class _Talk:
-    """Which runs report so often that one look is to answer many reports: each look costs a turn
+    """Which runs report so often that one look is to answer many reports: each look costs a tick
     and a transaction. All that talk are looked at together. What a run says rarely, and its end
     after that, is looked at in the moment of its push.
     """

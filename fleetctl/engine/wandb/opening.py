@@ -12,7 +12,7 @@ from fleetctl.wandb import calls
 from fleetctl.wandb.client import Ask, app_url
 
 if TYPE_CHECKING:
-    from fleetctl.specs.sweep import SweepSpec
+    from fleetctl.specs.kinds.sweep import SweepSpec
 
 NOTHING: Mapping[str, Any] = {}
 PROJECT = "uncategorized"  # W&B's own, where nobody names one

@@ -26,14 +26,14 @@ from fleetctl.controllers.wandb.handed import (
 from fleetctl.engine.wandb.opening import attached, found_again, made, path_of
 from fleetctl.engine.wandb.ties import PAUSED as BY_US
 from fleetctl.engine.wandb.ties import PAUSING, Ties, assigned, keep, ties_of
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.wandb import calls
 from fleetctl.wandb.client import Ask
 
 if TYPE_CHECKING:
     from fleetctl.controllers.history.history import History
     from fleetctl.controllers.wandb.handed import Handed
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
 
 READS_EACH = 3  # heartbeats between two looks at the sweep itself
 BELIEVED = 3  # answers of the same sort before a sweep counts as cancelled or gone
@@ -63,7 +63,7 @@ class Talk:
         self._reads_due = 0
         self._odd = 0  # answers in a row by which the sweep is cancelled or gone
 
-    # -- one turn ----------------------------------------------------------------------------------
+    # -- one tick ----------------------------------------------------------------------------------
 
     async def turn(self, spec: SweepSpec, ask: Ask) -> None:
         """Raises what `ask` raises."""
@@ -85,7 +85,7 @@ class Talk:
 
     def _work(self) -> tuple[Handed, History] | None:
         """As the last pass left it; None while it is to be read anew. Right until the next await:
-        what a turn has taken back is not in it.
+        what a tick has taken back is not in it.
         """
         track = self._state.tracks.get(self._uid)
         if track is None or track.work is None or track.work.controller.handed is None:

@@ -1,7 +1,7 @@
 """All talks with W&B: one for each sweep that is there and is not over. Asked by passes, which tell
 what they want and are told what W&B said last; between them each talk goes on at its own pace.
 
-The key is found anew for each turn of a talk, and kept nowhere.
+The key is found anew for each tick of a talk, and kept nowhere.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.tasks import cancel
 from fleetctl.controllers.wandb.handed import names_of
-from fleetctl.engine.boundary import NoAnswer, guarded
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.shared.boundary import NoAnswer, guarded
 from fleetctl.engine.wandb.talk import Talk, Wanted
 from fleetctl.engine.wandb.ties import ties_of
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.hints import words_of
 from fleetctl.wandb.client import Ask, Connect
 
 if TYPE_CHECKING:
-    from fleetctl.engine.state import State
+    from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track, Work
 
 KEY = "WANDB_API_KEY"

@@ -87,8 +87,8 @@ def keep(store: Store, uid: str, ties: Ties) -> Resource | None:
     row = store.resources.of(uid)
     if row is None:
         return None
-    told = {name: it for name, it in asdict(ties).items() if it}
-    text = json.dumps(told, separators=(",", ":"))
+    fields = {name: it for name, it in asdict(ties).items() if it}
+    text = json.dumps(fields, separators=(",", ":"))
     if row.annotations.get(WANDB, "") == text:
         return row
     again = replace(row, annotations={**row.annotations, WANDB: text})

@@ -65,7 +65,7 @@ class Followed:
     def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:
         """The journal's line for the result, as it was. Says what is missing or left out."""
         remarks = []
-        if self._sample.crowded:
+        if self._sample.at_capacity:
             remarks.append(f"it told more than {NAMES_MAX} names, or longer than can be recorded")
         if ended["ok"] and not self._any:
             remarks.append(f"no metric was found: there was nothing to read in {self._form.what}")

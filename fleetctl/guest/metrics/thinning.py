@@ -23,7 +23,7 @@ class Sample:
     """whole: the metric of which every value counts, or ""."""
 
     def __init__(self, whole: str) -> None:
-        self.crowded = False  # some names are not recorded
+        self.at_capacity = False  # some names are not recorded
         self._whole = whole
         self._names: dict[str, list[int]] = {}  # [values seen, of how many one is kept, kept so]
         self._left: dict[str, tuple[Optional[int], Optional[float], float]] = {}
@@ -33,7 +33,7 @@ class Sample:
         picked: Values = {}
         for name, value in values.items():
             if name != self._whole and not self._knows(name):
-                self.crowded = True
+                self.at_capacity = True
             elif name == self._whole or self._takes(name):
                 picked[name] = value
                 self._left.pop(name, None)

@@ -415,9 +415,9 @@ class Attempt:
         thorough = self._output >= 0 or self._ending or self.order["reusable"]
         if not group and not thorough:
             return False
-        strays = self._tree.living()
+        orphans = self._tree.living()
         now_s = time.monotonic()
-        if not strays or now_s > self._kill_at_s + GIVE_UP_S > GIVE_UP_S:
+        if not orphans or now_s > self._kill_at_s + GIVE_UP_S > GIVE_UP_S:
             return False
         if now_s >= self._kill_at_s:
             self._kill_at_s = self._kill_at_s or now_s

@@ -1,6 +1,6 @@
 """Runs one Python task: its namespace, its end, its traceback.
 
-Called in the sandbox by what started it (for provider `local`, the forked child of the keeper).
+Called in the sandbox by what started it (for provider `local`, the forked child of the supervisor).
 Says what happens through `emit`, one dictionary an event; never writes a journal and never decides
 whether a task counts as failed: its caller does, from the events and the exit code.
 """

@@ -146,7 +146,7 @@ class Trial:
         if late:
             version = f"wandb {late[0].version or 'before 0.22'}"
             lines.append(f"{version} tells values a block at a time, so late; 0.31 each second")
-        if self._sample.crowded:
+        if self._sample.at_capacity:
             lines.append(f"it logged more than {NAMES_MAX} names, or longer than can be recorded")
         if any(it.damaged for it in files):
             lines.append("parts of what wandb wrote are damaged and are not recorded")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.manifest.messages import Finding
-from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 
 _PATH = ("spec", "checkpoint", "path")
@@ -27,12 +27,14 @@ def _unsaved(spec: TrainingRunSpec) -> Iterator[Finding]:
     for mount in (it for part in spec.parts() for it in part.template.volumes):
         if any(_within(wanted, place) for place in (mount.mount_path, *mount.links)):
             if mount.read_only:
-                said = f" is `{wanted}`, and volume `{mount.name}` is mounted there to be read only"
-                yield Finding(_PATH, _PATH, said, "leave `readOnly` out")
+                message = (
+                    f" is `{wanted}`, and volume `{mount.name}` is mounted there to be read only"
+                )
+                yield Finding(_PATH, _PATH, message, "leave `readOnly` out")
             return
-    said = f" is `{wanted}`, which is on no volume: it would be lost with each sandbox"
+    message = f" is `{wanted}`, which is on no volume: it would be lost with each sandbox"
     hint = f"mount one: `volumes: [{{name: NAME, mountPath: {wanted}}}]` in `template`"
-    yield Finding(_PATH, _PATH, said, hint)
+    yield Finding(_PATH, _PATH, message, hint)
 
 
 def _within(path: str, directory: str) -> bool:
@@ -44,6 +46,6 @@ def _unheard(spec: TrainingRunSpec) -> Iterator[Finding]:
     if spec.checkpoint is None or not spec.checkpoint.resume_args:
         return
     if all(spec.template_of(index).command is None for index in range(spec.count())):
-        said = " is added to a `command`, and no stage has one"
+        message = " is added to a `command`, and no stage has one"
         hint = "in a script: `${FLEETCTL_RESUME_FROM:+--resume=$FLEETCTL_RESUME_FROM}`"
-        yield Finding(_ARGUMENTS, _ARGUMENTS, said, hint)
+        yield Finding(_ARGUMENTS, _ARGUMENTS, message, hint)

@@ -11,7 +11,7 @@ from fleetctl.manifest.checks import works
 from fleetctl.manifest.checks.variables import variable
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
 # Programs that read a program of their own: from their first argument, or behind a flag for it.
@@ -72,16 +72,16 @@ def _of_a_shell(path: Path, command: Sequence[str], words: Words) -> Iterator[Fi
     for number, word in words:
         if word in _OPERATORS:
             at = (*path, number)
-            said = f" is `{word}`, which only a shell would read, and no shell reads a command"
-            yield Finding(at, at, said, f"write `script: {text}`")
+            message = f" is `{word}`, which only a shell would read, and no shell reads a command"
+            yield Finding(at, at, message, f"write `script: {text}`")
             return
     program = command[0]
     if any(it.isspace() for it in program.strip()) and not program.startswith(("/", "./", "../")):
         at = (*path, 0)
-        said = f" is `{shortened(program)}`, which would be the name of one program"
+        message = f" is `{shortened(program)}`, which would be the name of one program"
         shell = any(it in program for it in "|&;<>$`\"'")
         listed = f"[{', '.join(text.split())}]"
-        yield Finding(at, at, said, f"write `script: {text}`" if shell else f"write `{listed}`")
+        yield Finding(at, at, message, f"write `script: {text}`" if shell else f"write `{listed}`")
 
 
 def _macros(
@@ -95,8 +95,8 @@ def _macros(
             if not known and not (_WHOLE.fullmatch(word) and match[4] is None):
                 continue
             at = (*path, number)
-            said = f" holds `{shortened(match[0])}`, which stays as it is: nothing expands it"
-            yield Finding(at, at, said, _way(plain, params, names, sweep=sweep))
+            message = f" holds `{shortened(match[0])}`, which stays as it is: nothing expands it"
+            yield Finding(at, at, message, _way(plain, params, names, sweep=sweep))
             break
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from fleetctl.controllers.trials.points import size
 from fleetctl.manifest.messages import Finding
-from fleetctl.specs.batchjob import BatchJobSpec
 from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.sweep import SweepSpec
-from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.quantities import parse_indexes
 from fleetctl.specs.values.scalars import Spec
 
@@ -26,13 +26,13 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         last = parse_indexes(rule.succeeded_indexes)[-1][-1] if rule.succeeded_indexes else 0
         if last >= total:
             path = (*at, "succeededIndexes")
-            said = f" is `{rule.succeeded_indexes}`; {there}, so the rule can never hold"
-            yield Finding(path, path, said, f"indexes begin at 0: the last one is {total - 1:,}")
+            message = f" is `{rule.succeeded_indexes}`; {there}, so the rule can never hold"
+            yield Finding(path, path, message, f"indexes begin at 0: the last one is {total - 1:,}")
         count = rule.succeeded_count or 0
         if count > total:
             path = (*at, "succeededCount")
-            said = f" is `{count}`; {there}, so the rule can never hold"
-            yield Finding(path, path, said, f"it must be at most {total:,}")
+            message = f" is `{count}`; {there}, so the rule can never hold"
+            yield Finding(path, path, message, f"it must be at most {total:,}")
 
 
 def _word(spec: Execution, count: int) -> str:

@@ -23,6 +23,6 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
                 and not any(character in value for character in " /")
             ):
                 path = (*at, name)
-                said = " holds what looks like a credential"
+                message = " holds what looks like a credential"
                 hint = "put it into a Secret and name that in `secrets`"
-                yield Finding(path, path, said, hint, at_key=True)
+                yield Finding(path, path, message, hint, at_key=True)

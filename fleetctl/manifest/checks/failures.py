@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.common.text import did_you_mean
-from fleetctl.controllers.reasons import OF_ATTEMPTS, is_reason
+from fleetctl.controllers.vocabulary.reasons import OF_ATTEMPTS, is_reason
 from fleetctl.manifest.messages import Finding
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.values.scalars import Spec
@@ -20,5 +20,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
                 continue
             path = ("spec", "failurePolicy", "rules", number, "onReasons", at)
             hint = did_you_mean(word, OF_ATTEMPTS)
-            said = f" is `{word}`, which is not a reason that an attempt can end with"
-            yield Finding(path, path, said, hint or "such as `OOMKilled`, `Timeout`, `ExitCode:3`")
+            message = f" is `{word}`, which is not a reason that an attempt can end with"
+            yield Finding(
+                path, path, message, hint or "such as `OOMKilled`, `Timeout`, `ExitCode:3`"
+            )

@@ -47,15 +47,15 @@ def wrong(spec: Spec) -> Iterator[Finding]:
 def _repository(path: Path, url: str) -> Iterator[Finding]:
     scheme, separator, rest = url.partition("://")
     if _BARE_HOST.fullmatch(url):
-        said = f" is `{shortened(url)}`, which is a path on this machine"
-        yield Finding(path, path, said, f"write `https://{shortened(url)}`")
+        message = f" is `{shortened(url)}`, which is a path on this machine"
+        yield Finding(path, path, message, f"write `https://{shortened(url)}`")
     elif separator and scheme.lower() not in _TRANSPORTS:
         near = did_you_mean(scheme, _TRANSPORTS)
-        said = f" begins with `{shortened(scheme)}://`, which git does not know"
-        yield Finding(path, path, said, near or f"write `https://{shortened(rest)}`")
+        message = f" begins with `{shortened(scheme)}://`, which git does not know"
+        yield Finding(path, path, message, near or f"write `https://{shortened(rest)}`")
     elif separator and any(it.isspace() for it in url):
-        said = f" is `{shortened(url)}`, and an address has no spaces"
-        yield Finding(path, path, said, f"write `{shortened(''.join(url.split()))}`")
+        message = f" is `{shortened(url)}`, and an address has no spaces"
+        yield Finding(path, path, message, f"write `{shortened(''.join(url.split()))}`")
 
 
 def doubtful(spec: Spec) -> Iterator[Finding]:
@@ -64,8 +64,8 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
             name = re.split(r"[\s\[<>=!~;@]", text, maxsplit=1)[0]
             if name in _OTHERWISE:
                 path: Path = (*at, "pip", number)
-                said = f" is `{name}`, which is what programs import"
-                yield Finding(path, path, said, f"`{_OTHERWISE[name]}` is what installs it")
+                message = f" is `{name}`, which is what programs import"
+                yield Finding(path, path, message, f"`{_OTHERWISE[name]}` is what installs it")
 
 
 def _requirement(path: Path, text: str) -> Iterator[Finding]:
@@ -73,24 +73,30 @@ def _requirement(path: Path, text: str) -> Iterator[Finding]:
         return  # an option, a URL or a path: pip's own business
     if match := _CONDA.fullmatch(text) or _ONE_EQUALS.fullmatch(text):
         if match[1] == "python":
-            said = f" is `{shortened(text)}`, which pip does not install"
-            yield Finding(path, path, said, f'write `python: "{match[2].strip()}"` under `image`')
+            message = f" is `{shortened(text)}`, which pip does not install"
+            yield Finding(
+                path, path, message, f'write `python: "{match[2].strip()}"` under `image`'
+            )
             return
-        said = f" is `{shortened(text)}`; pip writes a version with `==`"
-        yield Finding(path, path, said, f"write `{shortened(f'{match[1]}=={match[2].strip()}')}`")
+        message = f" is `{shortened(text)}`; pip writes a version with `==`"
+        yield Finding(
+            path, path, message, f"write `{shortened(f'{match[1]}=={match[2].strip()}')}`"
+        )
     elif _SPACED.fullmatch(text):
         words = text.split()
-        said = f" is `{shortened(text)}`, which is more than one requirement"
-        yield Finding(path, path, said, f"write each as an entry of its own: `{', '.join(words)}`")
+        message = f" is `{shortened(text)}`, which is more than one requirement"
+        yield Finding(
+            path, path, message, f"write each as an entry of its own: `{', '.join(words)}`"
+        )
     elif not _REQUIREMENT.fullmatch(text.strip()):
-        said = f" is `{shortened(text)}`, which is not a requirement that pip can read"
-        yield Finding(path, path, said, "write it as `numpy`, `numpy==2.1.*` or `torch>=2,<3`")
+        message = f" is `{shortened(text)}`, which is not a requirement that pip can read"
+        yield Finding(path, path, message, "write it as `numpy`, `numpy==2.1.*` or `torch>=2,<3`")
 
 
 def _package(path: Path, text: str) -> Iterator[Finding]:
     if not _APT.fullmatch(text):
         words = text.split()
-        said = f" is `{shortened(text)}`, which is not the name of a package"
+        message = f" is `{shortened(text)}`, which is not the name of a package"
         many = len(words) > 1 and all(map(_APT.fullmatch, words))
         hint = f"write each as an entry of its own: `{', '.join(words)}`" if many else "remove it"
-        yield Finding(path, path, said, hint)
+        yield Finding(path, path, message, hint)

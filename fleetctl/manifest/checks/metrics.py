@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.metrics import NAME, STEP
 from fleetctl.specs.values.scalars import Spec
 
@@ -24,11 +24,11 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
     names = re.compile(asked.regex).groupindex.keys() - {STEP}
     if not names or NAME in names or wanted in names:
         return
-    told = ", ".join(f"`{it}`" for it in sorted(names))
-    said = f" names {told}, and the search compares `{shortened(wanted)}`"
+    text = ", ".join(f"`{it}`" for it in sorted(names))
+    message = f" names {text}, and the search compares `{shortened(wanted)}`"
     hint = (
         f"write `(?P<{wanted}>...)`"
         if wanted.isidentifier()
         else "find its name too: `(?P<name>[\\w/.]+)=(?P<value>[-+.\\w]+)`"
     )
-    yield Finding(PATH, PATH, said, f"{hint}, or mend `search.metric.name`")
+    yield Finding(PATH, PATH, message, f"{hint}, or mend `search.metric.name`")

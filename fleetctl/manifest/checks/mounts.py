@@ -34,6 +34,8 @@ def wrong(spec: Spec) -> Iterator[Finding]:
 
 def _hiding(path: Path, directory: str) -> Iterator[Finding]:
     if directory in SYSTEM or directory.startswith(_WHOLE):
-        said = f" is `{directory}`, which would hide the system's own files there"
+        message = f" is `{directory}`, which would hide the system's own files there"
         name = directory.strip("/").partition("/")[0]
-        yield Finding(path, path, said, f"use a path of its own, such as `/data` or `/mnt/{name}`")
+        yield Finding(
+            path, path, message, f"use a path of its own, such as `/data` or `/mnt/{name}`"
+        )

@@ -27,11 +27,11 @@ def wrong(spec: Spec) -> Iterator[Finding]:
     for path, code in works.said(spec, "python"):
         if _FILE.fullmatch(code.strip()):
             name = shortened(code.strip())
-            said = f" is `{name}`, the name of a file; `python` holds the program itself"
+            message = f" is `{name}`, the name of a file; `python` holds the program itself"
             hint = (
                 f"write `command: [python, {', '.join(name.split())}]`, and `source` for the file"
             )
-            yield Finding(path, path, said, hint)
+            yield Finding(path, path, message, hint)
     if _may_be_newer(spec):
         return
     for path, fault, line in _faults(spec):
@@ -55,9 +55,9 @@ def never_run(spec: Spec) -> Iterator[Finding]:
         if not isinstance(tree, ast.Module):
             continue
         for submit, after in _behind_submits(tree):
-            said = f": line {after.lineno} is never run: the SUBMIT of line {submit.lineno}"
+            message = f": line {after.lineno} is never run: the SUBMIT of line {submit.lineno}"
             hint = "hand in everything with one SUBMIT, as the last statement"
-            yield Finding(path, path, f"{said} ends the task", hint, row=after.lineno)
+            yield Finding(path, path, f"{message} ends the task", hint, row=after.lineno)
             break  # the first says it all
 
 

@@ -10,8 +10,8 @@ from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.builtin import runs_here
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.secret import SecretSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
 
 # As the guests set them; each is said in `fleetctl explain` and in the README.
@@ -35,15 +35,19 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         for name in variables:
             path: Path = (*at, name)
             if name == INDEX or _OURS.fullmatch(name):
-                said = f" is set for every task by fleetctl itself, {NOT_SEEN}"
-                yield Finding(path, path, said, "leave it out, or name it otherwise", at_key=True)
+                message = f" is set for every task by fleetctl itself, {NOT_SEEN}"
+                yield Finding(
+                    path, path, message, "leave it out, or name it otherwise", at_key=True
+                )
             elif name in OF_THIS_MACHINE and here:
-                said = f" is set for every task by provider `local`, {NOT_SEEN}"
+                message = f" is set for every task by provider `local`, {NOT_SEEN}"
                 hint = f"leave it out, or say `export {name}=...` at the start of `script`"
-                yield Finding(path, path, said, hint, at_key=True)
+                yield Finding(path, path, message, hint, at_key=True)
             elif name in given:
-                said = f" is the variable of the parameter `{given[name]}`, {NOT_SEEN}"
-                yield Finding(path, path, said, "leave it out, or name it otherwise", at_key=True)
+                message = f" is the variable of the parameter `{given[name]}`, {NOT_SEEN}"
+                yield Finding(
+                    path, path, message, "leave it out, or name it otherwise", at_key=True
+                )
 
 
 def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
@@ -53,8 +57,8 @@ def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
     paths += [(("spec", "fromFile", name), name) for name in spec.from_file]
     for path, name in paths:
         if name == INDEX or _OURS.fullmatch(name):
-            said = f": `{name}` is set for every task by fleetctl itself"
-            yield Finding(path, path[:2], said, "name it otherwise", at_key=True)
+            message = f": `{name}` is set for every task by fleetctl itself"
+            yield Finding(path, path[:2], message, "name it otherwise", at_key=True)
 
 
 def variable(name: str) -> str:

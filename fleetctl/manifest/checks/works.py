@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.batchjob import BatchJobSpec
 from fleetctl.specs.blocks.template import Image, Source, Template, VolumeMount
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.sweep import SweepSpec
-from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 from fleetctl.specs.values.scalars import Spec
 
 TEMPLATE: Path = ("spec", "template")

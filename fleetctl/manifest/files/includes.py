@@ -1,4 +1,4 @@
-"""Files that a manifest names, made part of the wish before it is checked. Called by loader.py.
+"""Files that a manifest names, made part of the spec before it is checked. Called by loader.py.
 
 `searchFrom` becomes `search`, `tasks.fromFile` becomes `tasks.items`, and `-r FILE` in `image.pip`
 becomes what that file lists: what is stored means the same wherever the controller runs and
@@ -30,9 +30,9 @@ from fleetctl.manifest.messages import Finding, findings
 from fleetctl.manifest.problems import Path, Problem, shortened, value_text
 from fleetctl.manifest.yaml.reader import read
 from fleetctl.manifest.yaml.wandb import WANDB
-from fleetctl.specs.batchjob import FromFile
-from fleetctl.specs.kinds import kind_called
-from fleetctl.specs.sweep import SearchFile
+from fleetctl.specs.kinds.batchjob import FromFile
+from fleetctl.specs.kinds.registry import kind_called
+from fleetctl.specs.kinds.sweep import SearchFile
 from fleetctl.specs.values.packages import OUTSIDE, is_inside
 
 FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
@@ -111,9 +111,9 @@ def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
     included.origin = path
     if not FilePath(path).is_dir():
         there = FilePath(path).exists()
-        said = "it is a file, and must be a directory" if there else "there is no such directory"
+        message = "it is a file, and must be a directory" if there else "there is no such directory"
         hint = "" if there else _near(path, written)
-        included.findings.append(Finding(here, here, f" is {value_text(written)}; {said}", hint))
+        included.findings.append(Finding(here, here, f" is {value_text(written)}; {message}", hint))
 
 
 def _as_written(path: str) -> str:
@@ -174,8 +174,8 @@ def _listed(
             shown = _shown(beside, document)
             included.problems.append(Problem(shown, error.line, 1, str(error)))
         else:
-            said = f" names {value_text(error.file)}; {error}"
-            included.findings.append(Finding(here, here, said))
+            message = f" names {value_text(error.file)}; {error}"
+            included.findings.append(Finding(here, here, message))
     return []
 
 
@@ -243,8 +243,8 @@ def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None
         included.problems.append(Problem(_shown(named.path, document), error.line, 1, str(error)))
     except OSError as error:
         why = os.strerror(error.errno or 0).lower()
-        said = f" is {value_text(named.path)}; it cannot be read: {why}"
-        included.findings.append(Finding(here, here, said, _near(path, named.path)))
+        message = f" is {value_text(named.path)}; it cannot be read: {why}"
+        included.findings.append(Finding(here, here, message, _near(path, named.path)))
     except ValueError as error:
         included.findings.append(Finding(here, here, f" is {value_text(named.path)}; {error}"))
     else:

@@ -1,4 +1,4 @@
-"""Files that `image.pip` names, made part of the wish: `-r FILE`, as pip reads it, by what it
+"""Files that `image.pip` names, made part of the spec: `-r FILE`, as pip reads it, by what it
 lists, and a package of this machine by its digest. Called by includes.py.
 """
 
@@ -25,8 +25,8 @@ _COMMENT = re.compile(r"(^|\s+)#.*$")
 class RequirementsError(ValueError):
     """What is wrong, and where: `file` as a person would name it, `line` from 1, or 0."""
 
-    def __init__(self, said: str, *, file: str, line: int = 0) -> None:
-        super().__init__(said)
+    def __init__(self, message: str, *, file: str, line: int = 0) -> None:
+        super().__init__(message)
         self.file = file
         self.line = line
 
@@ -86,7 +86,7 @@ def read_requirements(
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
     """(number of its first line, logical line) without comments and blanks; hashes are pip's
-    business and left out, as a wish of one package and no more.
+    business and left out, as a spec of one package and no more.
     """
     waiting, began = "", 0
     for number, raw in enumerate(text.splitlines(), 1):

@@ -14,7 +14,7 @@ from fleetctl.manifest.plain import INT_MAX, INT_MIN
 from fleetctl.manifest.problems import shortened
 
 ROWS_MAX = 1_000_000
-ROWS_BYTES_MAX = 64 * 1024 * 1024  # a stored wish is read as a whole
+ROWS_BYTES_MAX = 64 * 1024 * 1024  # a stored spec is read as a whole
 
 Row = dict[str, Any]
 

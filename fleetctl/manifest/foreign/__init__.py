@@ -26,17 +26,17 @@ class Conversion(NamedTuple):
 def convert(format_: str, text: str, *, file: str, name: str) -> Conversion:
     """All documents of one text. Raises UsageError when nothing could be made of it."""
     module = import_module(f"{__name__}.{format_.replace('-', '_')}")
-    notes: list[str] = []
+    parts: list[str] = []
     manifests = []
     found = sweep_files(text, file) if format_ == "wandb" else documents(text, file)
     for data in found:
         if not isinstance(data, dict):
-            notes.append("a document that is not a mapping is left out")
+            parts.append("a document that is not a mapping is left out")
             continue
-        source = Foreign(data, notes)
-        manifests += [fitted(one, notes, file=file) for one in module.convert(source, name)]
+        source = Foreign(data, parts)
+        manifests += [fitted(one, parts, file=file) for one in module.convert(source, name)]
         source.finish()
     if not manifests:
-        why = "; ".join(notes) or "it is empty"
+        why = "; ".join(parts) or "it is empty"
         raise UsageError(f"{file}: there is nothing of `{format_}` to convert: {why}")
-    return Conversion(tuple(manifests), tuple(dict.fromkeys(notes)))
+    return Conversion(tuple(manifests), tuple(dict.fromkeys(parts)))

@@ -14,38 +14,38 @@ from fleetctl.manifest.loader import faults
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, path_text
 from fleetctl.manifest.yaml.emit import to_yaml
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 
 FIXES_MAX = 50
 TRIALS = 20  # of a search that would have no end
 _METHOD = ("spec", "search", "method")
 
 
-def fitted(manifest: dict[str, Any], notes: list[str], *, file: str) -> dict[str, Any]:
+def fitted(manifest: dict[str, Any], remarks: list[str], *, file: str) -> dict[str, Any]:
     """The manifest with nothing in it that is refused. Raises UsageError when that is nothing."""
     tried = deepcopy(manifest)
     for _ in range(FIXES_MAX):
         found = faults(Document("-", to_yaml(tried), ""))
         if not found:
             return tried
-        _fix(tried, found[0], notes, file)
+        _fix(tried, found[0], remarks, file)
     raise UsageError(f"{file}: more than {FIXES_MAX} of its fields cannot be carried over")
 
 
-def _fix(manifest: dict[str, Any], wrong: Finding, notes: list[str], file: str) -> None:
+def _fix(manifest: dict[str, Any], wrong: Finding, remarks: list[str], file: str) -> None:
     where = path_text(wrong.subject or wrong.path)
     search = manifest["spec"].get("search") if KINDS[manifest["kind"]].searches else None
     if wrong.path[:3] == _METHOD and search is not None and search["method"] != "random":
         search["method"] = "random"
-        notes.append(f"`{where}`{wrong.said}: it became `random`")
+        remarks.append(f"`{where}`{wrong.said}: it became `random`")
     elif search is not None and "never ends" in wrong.said and "trials" not in manifest["spec"]:
         manifest["spec"]["trials"] = TRIALS
-        notes.append(f"`spec.trials: {TRIALS}` was added: a random search has no end of its own")
+        remarks.append(f"`spec.trials: {TRIALS}` was added: a random search has no end of its own")
     elif (
         len(wrong.path) > 1 and wrong.path != ("spec", "template") and _remove(manifest, wrong.path)
     ):
         hint = f" ({wrong.hint})" if wrong.hint else ""
-        notes.append(f"`{where}`{wrong.said}{hint}: it is left out")
+        remarks.append(f"`{where}`{wrong.said}{hint}: it is left out")
     else:
         hint = f"; {wrong.hint}" if wrong.hint else ""
         raise UsageError(f"{file}: no valid manifest can be made: {where}{wrong.said}{hint}")

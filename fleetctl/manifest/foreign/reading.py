@@ -18,9 +18,9 @@ _MISFIT = re.compile(r"[^a-z0-9]+")
 class Foreign:
     """`notes` is shared by all parts of one file."""
 
-    def __init__(self, data: Mapping[str, Any], notes: list[str], path: str = "") -> None:
+    def __init__(self, data: Mapping[str, Any], remarks: list[str], path: str = "") -> None:
         self._left = dict(data)
-        self._notes = notes
+        self._notes = remarks
         self._path = path
         self._parts: list[Foreign] = []
 
@@ -106,7 +106,7 @@ def named(text: str | None, otherwise: str) -> str:
 
 def manifest(kind: str, name: str, spec: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
     """A manifest without what is None or empty at the top of its spec and template."""
-    from fleetctl.specs.kinds import API_VERSION
+    from fleetctl.specs.kinds.registry import API_VERSION
 
     filled = {"name": name, **{key: value for key, value in metadata.items() if value}}
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": filled, "spec": given(spec)}

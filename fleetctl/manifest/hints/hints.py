@@ -96,8 +96,8 @@ def _of_clock(value: str) -> str:
     if match is None or match[3] is None:
         return ""
     parts = [f"{int(number)}{unit}" for number, unit in zip(match.groups(), "hms", strict=True)]
-    told = "".join(part for part in parts if not part.startswith("0"))
-    return f"write `{told}`" if told else ""
+    message = "".join(part for part in parts if not part.startswith("0"))
+    return f"write `{message}`" if message else ""
 
 
 def of_labels(path: Path, value: Any) -> str:

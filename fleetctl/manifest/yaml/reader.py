@@ -237,8 +237,8 @@ class _Walk:
     def _unwanted(self, at: Position, what: str) -> None:
         self.unwanted += 1
         if self.unwanted <= UNWANTED_SHOWN_MAX:
-            said = f"{what}; each value must be written out where it is used"
-            self.report(at, said, "if a text is meant, put it into quotes")
+            message = f"{what}; each value must be written out where it is used"
+            self.report(at, message, "if a text is meant, put it into quotes")
         elif self.unwanted == UNWANTED_SHOWN_MAX + 1:
             self.unwanted_at = at
 

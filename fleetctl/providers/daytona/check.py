@@ -9,11 +9,11 @@ import importlib.util
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.account import Account
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.diagnostics import Finding, unreachable
 from fleetctl.providers.daytona.connection import credentials
 from fleetctl.providers.daytona.connection.client import Connection, import_sdk
 from fleetctl.providers.daytona.connection.credentials import url
-from fleetctl.providers.diagnostics import Finding, unreachable
 
 INSTALL = "pip install 'fleetctl[daytona]'"
 EXPORT = "set -a; . ./.env; set +a"
@@ -31,16 +31,16 @@ async def check(home: Path, account: Account) -> list[Finding]:
     try:
         known = credentials.of_account(account)
     except Unavailable as error:
-        said = str(error) if account.said else "there is none"
-        return [*found, Finding(name, "key", False, said, error.hint)]
+        message = str(error) if account.said else "there is none"
+        return [*found, Finding(name, "key", False, message, error.hint)]
     try:
         await import_sdk()  # a second, for who has a key to use it with
     except Refused:
         return [missing]
     if ".env" in known.source and not account.said:
         # Commands of this directory find it; a controller works in another one, for all of them.
-        said = f"only in {known.source}, which the controller does not read"
-        return [*found, Finding(name, "key", False, said, EXPORT), await _access(account)]
+        message = f"only in {known.source}, which the controller does not read"
+        return [*found, Finding(name, "key", False, message, EXPORT), await _access(account)]
     found.append(Finding(name, "key", True, f"from {known.source}"))
     return [*found, await _access(account)]
 

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.account import Account
-from fleetctl.providers.base import Foreseen
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.daytona.connection.errors import KEY_HINT
 from fleetctl.providers.daytona.runs import machines
 from fleetctl.specs.blocks.template import Template

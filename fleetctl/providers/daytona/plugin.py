@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fleetctl.providers.plugin import Plugin, Server
+from fleetctl.providers.contract.plugin import Plugin, Server
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.daytona.provider:DaytonaProvider",
     volume_files="fleetctl.providers.daytona.assets.volume_files:DaytonaFiles",
-    orphans="fleetctl.providers.daytona.orphans:DaytonaStrays",
+    orphans="fleetctl.providers.daytona.orphans:DaytonaOrphans",
     exec="fleetctl.providers.daytona.runs.exec:DaytonaEntering",
     check="fleetctl.providers.daytona.check:check",
     session="fleetctl.providers.daytona.interpreter.session:open_session",

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Observation
 from fleetctl.guest.ship.assemble import posix_source, remote_source
-from fleetctl.providers.account import Account, AccountNow, built_in
-from fleetctl.providers.base import (
+from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.base import (
     Backend,
     Contract,
     Foreseen,
     FunctionAsset,
     Notify,
     Owned,
-    RunOrder,
     RunRef,
+    RunRequest,
 )
 from fleetctl.providers.daytona import foreseen
 from fleetctl.providers.daytona.assets import sources
@@ -98,8 +98,8 @@ class DaytonaProvider(RemoteProvider):
         self._images = Images(provider_dir(home, self._name), store=store_id, account=self._name)
         self._volumes = Volumes()
 
-    async def start(self, order: RunOrder) -> str:
-        return await self._start(order)
+    async def start(self, request: RunRequest) -> str:
+        return await self._start(request)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
         # Of a sandbox that is being made nothing is known, whatever a look-up by name would say.
@@ -189,68 +189,68 @@ class DaytonaProvider(RemoteProvider):
 
     # -- helpers -----------------------------------------------------------------------------------
 
-    async def _parts(self, order: RunOrder) -> Parts:
-        template = order.template
+    async def _parts(self, request: RunRequest) -> Parts:
+        template = request.template
         # What is cheap to refuse is refused before an image is built.
         machines.machine(template.resources)
-        if order.secret_refs:
+        if request.secret_refs:
             raise Refused(
-                f"secret `{order.secret_refs[0]}` is to come from the provider, and Daytona shows"
+                f"secret `{request.secret_refs[0]}` is to come from the provider, and Daytona shows"
                 " the values of its secrets to nothing but outgoing requests",
                 hint="use fromEnv or fromFile in the Secret",
             )
-        await pinned(template, self._job(order.uid))
+        await pinned(template, self._job(request.uid))
         client = await self._connection.client()
         return Parts(
             client=client,
-            snapshot=await self._images.ready(client, template, self._job(order.uid)),
+            snapshot=await self._images.ready(client, template, self._job(request.uid)),
             volumes=await self._volumes.mounts(client, template),
         )
 
-    def _forget_parts(self, order: RunOrder) -> None:
-        for mount in order.template.volumes:
+    def _forget_parts(self, request: RunRequest) -> None:
+        for mount in request.template.volumes:
             self._volumes.forget(mount.name)
-        image = order.template.image
+        image = request.template.image
         named = image.snapshot if image is not None else None
-        self._images.forget(self._job(order.uid), named or "")
+        self._images.forget(self._job(request.uid), named or "")
 
-    async def _finish(self, order: RunOrder, sandbox: daytona.AsyncSandbox) -> None:
+    async def _finish(self, request: RunRequest, sandbox: daytona.AsyncSandbox) -> None:
         """Put into a fresh sandbox what its image does not hold."""
-        guest = Guest.of_template(order.template)
+        guest = Guest.of_template(request.template)
         if guest.uploaded:
             text = posix_source() if guest.posix else remote_source()
             what, toolbox = "the guest cannot be uploaded", self._sandboxes.throttles.toolbox
             async with asking(what, deadline_s=UPLOAD_S, throttle=toolbox):
                 await sandbox.fs.upload_file(text.encode(), guest.path)
-        source = order.template.source
+        source = request.template.source
         if source is not None:
             handle = self._sandboxes.keep(sandbox)
             await sources.bring(
                 sandbox,
                 source,
                 sources.directory(source, await self._sandboxes.work_dir(handle)),
-                commit=await pinned(order.template, self._job(order.uid)),
-                secrets=order.secrets,
-                job=self._job(order.uid),
+                commit=await pinned(request.template, self._job(request.uid)),
+                secrets=request.secrets,
+                job=self._job(request.uid),
             )
 
-    async def _begin(self, order: RunOrder) -> None:
+    async def _begin(self, request: RunRequest) -> None:
         """Raises TimeoutError when nothing is heard in time: the run may have begun."""
-        source, directory = order.template.source, None
+        source, directory = request.template.source, None
         if source is not None:
-            directory = sources.directory(source, await self._sandboxes.work_dir(order.handle))
-        left_s = await self._sandboxes.left_s(order.handle)
+            directory = sources.directory(source, await self._sandboxes.work_dir(request.handle))
+        left_s = await self._sandboxes.left_s(request.handle)
         leave_s = min(LEAVE_S, LEAVE_PART * left_s)
-        grace_s = order.template.termination_grace_period_seconds
+        grace_s = request.template.termination_grace_period_seconds
         place = Place(
-            handle=order.handle,
+            handle=request.handle,
             setup=() if source is None or directory is None else sources.setup(source, directory),
             source=directory,
             left_s=work_s(left_s, leave_s=leave_s, grace_s=grace_s),
-            note=machines.machine(order.template.resources).note,
+            note=machines.machine(request.template.resources).note,
         )
         async with asyncio.timeout(BEGIN_S):
-            await self._runs.begin(order, Work(guest_order(order, place), order.secrets))
+            await self._runs.begin(request, Work(guest_order(request, place), request.secrets))
 
 
 @lru_cache(maxsize=256)

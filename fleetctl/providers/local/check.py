@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.controllers.model import Ended
-from fleetctl.providers.account import Account
-from fleetctl.providers.base import RunOrder, RunRef
-from fleetctl.providers.diagnostics import Finding
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import RunRef, RunRequest
+from fleetctl.providers.contract.diagnostics import Finding
 from fleetctl.providers.local.assets import pythons
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.local.runs.gpus import devices
@@ -49,7 +49,7 @@ async def _tier() -> Finding:
 
 
 async def _note(provider: LocalProvider, ended: asyncio.Event) -> str:
-    order = RunOrder(
+    order = RunRequest(
         run="doctor", sandbox="doctor", owner="doctor", uid="doctor", resource="doctor", index=0,
         attempt=1, template=Template(command=("true",)), template_hash="doctor", params={},
         reusable=False,
@@ -83,8 +83,8 @@ async def _uv() -> Finding:
 
 async def _git() -> Finding:
     if shutil.which("git") is None:
-        said = "not installed; `source.git` on provider `local` needs it"
-        return Finding("git", "program", False, said, INSTALL_GIT)
+        message = "not installed; `source.git` on provider `local` needs it"
+        return Finding("git", "program", False, message, INSTALL_GIT)
     try:
         answer = await ask(["git", "--version"])
     except OSError as error:
@@ -93,5 +93,5 @@ async def _git() -> Finding:
 
 
 def _program(topic: str, answer: Answer, fix: str) -> Finding:
-    said = (answer.out or answer.errors).decode("utf-8", "replace").partition("\n")[0].strip()
-    return Finding(topic, "program", answer.code == 0, said, fix if answer.code else "")
+    message = (answer.out or answer.errors).decode("utf-8", "replace").partition("\n")[0].strip()
+    return Finding(topic, "program", answer.code == 0, message, fix if answer.code else "")

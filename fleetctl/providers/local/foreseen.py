@@ -5,7 +5,7 @@ cannot have, and GPUs that it lacks. Called by provider.py; asks this machine al
 from __future__ import annotations
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.base import Foreseen
+from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.local.assets import pythons, system
 from fleetctl.providers.local.runs import gpus
 from fleetctl.specs.blocks.nodes import nodes_of

@@ -1,4 +1,6 @@
-"""Locks and sockets in a keeper's directory: who holds it, and how to reach it by a short path."""
+"""Locks and sockets in a supervisor's directory: who holds it, and how to reach it by a short
+path.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from fleetctl.common.locks import is_held
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds or held a keeper's lock."""
+    """Who holds or held a supervisor's lock."""
 
-    keeper: str
+    supervisor: str
     boot: str
     mark_base: int
 
@@ -36,12 +38,12 @@ def short_path(path: Path) -> Iterator[str]:
 
 
 def lock_is_free(directory: Path) -> bool:
-    """Whether no keeper serves this directory."""
+    """Whether no supervisor serves this directory."""
     return not is_held(directory / "lock")
 
 
 def holder(directory: Path) -> Holder | None:
-    """The last keeper that took the lock; None when there was none, or it is just writing its
+    """The last supervisor that took the lock; None when there was none, or it is just writing its
     name.
     """
     try:

@@ -12,14 +12,14 @@ class Layout:
     """Every path of one state directory."""
 
     def __init__(self, home: Path) -> None:
-        # Resolved once: in its namespaces a keeper sees real paths only.
+        # Resolved once: in its namespaces a supervisor sees real paths only.
         self.home = Path(os.path.realpath(home))
         self.root = self.home / "local"
         self.volumes = self.root / "volumes"
         self.environments = self.root / "envs"
         self.repositories = self.root / "git"
-        self.keepers = self.root / "keepers"
-        self.tree = self.root / "tree"  # where keepers mount theirs, each in its own namespace
+        self.supervisors = self.root / "keepers"
+        self.tree = self.root / "tree"  # where supervisors mount theirs, each in its own namespace
         self.jobs = jobs_dir(self.home, "local")
         self.gpus = self.root / "gpus"
         self.guests = self.root / "guest"
@@ -41,14 +41,14 @@ class Layout:
     def journal(self, uid: str, run: str) -> Path:
         return journal_path(self.runs(uid), run)
 
-    def keeper(self, name: str) -> Path:
-        return self.keepers / checked(name)
+    def supervisor(self, name: str) -> Path:
+        return self.supervisors / checked(name)
 
 
-def keeper_name(uid: str, template_hash: str) -> str:
+def supervisor_name(uid: str, template_hash: str) -> str:
     return f"{checked(uid)}.{checked(template_hash)}"
 
 
 def uid_of(handle: str) -> str:
-    """The resource that a handle (`<uid>.<template hash>/<keeper>`) belongs to."""
+    """The resource that a handle (`<uid>.<template hash>/<supervisor>`) belongs to."""
     return handle.partition("/")[0].rpartition(".")[0]

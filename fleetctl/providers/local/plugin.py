@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fleetctl.providers.plugin import Plugin
+from fleetctl.providers.contract.plugin import Plugin
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.local.provider:LocalProvider",
     volume_files="fleetctl.providers.local.assets.volume_files:LocalFiles",
-    orphans="fleetctl.providers.local.orphans:LocalStrays",
+    orphans="fleetctl.providers.local.orphans:LocalOrphans",
     exec="fleetctl.providers.local.runs.exec:LocalEntering",
     check="fleetctl.providers.local.check:check",
     session="fleetctl.providers.local.interpreter.session:open_session",

@@ -16,8 +16,8 @@ from pathlib import Path
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Ended, Gone, Observation
 from fleetctl.guest.journal.ending import size_text
-from fleetctl.providers.account import Account
-from fleetctl.providers.base import (
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import (
     BEGUN_AS_ANOTHER,
     Backend,
     Contract,
@@ -26,17 +26,17 @@ from fleetctl.providers.base import (
     LogChunk,
     Notify,
     Owned,
-    RunOrder,
     RunRef,
+    RunRequest,
 )
 from fleetctl.providers.local import foreseen
 from fleetctl.providers.local.assets import sources, volumes
-from fleetctl.providers.local.paths import Layout, keeper_name, uid_of
+from fleetctl.providers.local.paths import Layout, supervisor_name, uid_of
 from fleetctl.providers.local.runs import gpus, preparing
 from fleetctl.providers.local.runs.gpus import Gpus
-from fleetctl.providers.local.runs.keepers import Keepers
-from fleetctl.providers.local.runs.link import KeeperGone
+from fleetctl.providers.local.runs.link import SupervisorGone
 from fleetctl.providers.local.runs.orders import mark_of, start_message
+from fleetctl.providers.local.runs.supervisors import Supervisors
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.rundir.journal import Journal
 from fleetctl.providers.rundir.logs import LogReader
@@ -46,7 +46,7 @@ from fleetctl.specs.blocks.template import Template
 
 TIERS = ("auto", "namespaces", "process")
 NODES_MAX = 64  # on one machine: more is a slip of the pen
-START_TRIES = 3  # a keeper may leave just as an order arrives
+START_TRIES = 3  # a supervisor may leave just as an order arrives
 
 CONTRACT = Contract(
     visibility_bound_s=0.0,
@@ -62,7 +62,7 @@ CONTRACT = Contract(
     poll_s=30.0,
     # Most tasks wait for something other than this machine; memory and processes are the limit.
     sandboxes_at_once=max(64, 16 * (os.cpu_count() or 1)),
-    functions=True,  # every keeper is warm
+    functions=True,  # every supervisor is warm
     nodes_max=NODES_MAX,
     ray=True,
 )
@@ -74,32 +74,32 @@ class LocalProvider:
     def __init__(self, home: Path, *, store_id: str, notify: Notify) -> None:
         self._layout = Layout(home)
         self._store_id = store_id
-        self._keepers = Keepers(self._layout, notify)
+        self._supervisors = Supervisors(self._layout, notify)
         self._runs = Runs(self._layout.home, "local")
         self._gpus = Gpus(self._layout, self._is_live)
         self._tier = os.environ.get("FLEETCTL_LOCAL_TIER", "auto")
 
-    async def start(self, order: RunOrder) -> str:
+    async def start(self, request: RunRequest) -> str:
         if self._tier not in TIERS:
             raise Refused(
                 f"FLEETCTL_LOCAL_TIER is `{self._tier}`; it must be one of {', '.join(TIERS)}",
                 hint="unset it to use the best tier that this machine has",
             )
-        if order.secret_refs:
+        if request.secret_refs:
             raise Refused(
-                f"provider `local` keeps no secrets, and `{order.secret_refs[0]}` is asked for",
+                f"provider `local` keeps no secrets, and `{request.secret_refs[0]}` is asked for",
                 hint="use `fromEnv` or `fromFile` in the Secret, or place the job elsewhere",
             )
-        name = keeper_name(order.uid, order.template_hash)
+        name = supervisor_name(request.uid, request.template_hash)
         for _ in range(START_TRIES):
-            if (begun := self._runs.read(order.uid, order.run)) is not None:
-                _must_be_the_same(order, begun.mark)
-                return begun.keeper or f"{name}/"
+            if (begun := self._runs.read(request.uid, request.run)) is not None:
+                _must_be_the_same(request, begun.mark)
+                return begun.supervisor or f"{name}/"
             try:
-                return await self._order(name, order)
-            except KeeperGone:
+                return await self._order(name, request)
+            except SupervisorGone:
                 continue
-        raise Unavailable(f"the keeper of {order.resource} keeps ending", retry_after_s=5.0)
+        raise Unavailable(f"the supervisor of {request.resource} keeps ending", retry_after_s=5.0)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
         seen = [await self._observe(ref) for ref in runs]
@@ -107,20 +107,20 @@ class LocalProvider:
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         name = (ref.handle or self._handle(ref.uid, ref.run)).partition("/")[0]
-        link = await self._keepers.reach(name) if name else None
+        link = await self._supervisors.reach(name) if name else None
         if link is not None:
             order = {"op": "stop", "owner": self._store_id, "grace_s": grace_s}
             link.send({**order, "run": ref.run, "sandbox": ref.sandbox})
 
     async def owned(self) -> Sequence[Owned]:
         found: list[Owned] = []
-        for name in self._keepers.perhaps_living():
-            link = await self._keepers.reach(name)
+        for name in self._supervisors.perhaps_living():
+            link = await self._supervisors.reach(name)
             if link is None:
                 continue
             try:
                 listing = await link.listing()
-            except KeeperGone:
+            except SupervisorGone:
                 continue
             found += [
                 Owned(one.sandbox, link.token, one.created_at_s)
@@ -148,22 +148,26 @@ class LocalProvider:
         await asyncio.to_thread(volumes.remove, self._layout, name)
 
     async def ensure_function(self, asset: FunctionAsset) -> None:
-        """Nothing to be made: the keeper of each job that calls it is its container."""
+        """Nothing to be made: the supervisor of each job that calls it is its container."""
 
     async def remove_function(self, name: str) -> None:
-        """Nothing to be removed: keepers go with their jobs."""
+        """Nothing to be removed: supervisors go with their jobs."""
 
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
-        names = sorted(os.listdir(self._layout.keepers)) if self._layout.keepers.exists() else []
+        names = (
+            sorted(os.listdir(self._layout.supervisors))
+            if self._layout.supervisors.exists()
+            else []
+        )
         for name in names:
             if uid_of(name) == uid:
-                link = await self._keepers.reach(name)
+                link = await self._supervisors.reach(name)
                 if link is not None:
                     link.send({"op": "leave"})
         await asyncio.to_thread(volumes.remove_scratch, self._layout, uid, keep_logs)
 
     def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
-        return sources.revision(self._layout.keeper(keeper_name(uid, template_hash)))
+        return sources.revision(self._layout.supervisor(supervisor_name(uid, template_hash)))
 
     def usd_per_s(self, template: Template) -> float | None:  # noqa: ARG002
         return 0.0  # nobody sends a bill for one's own machine
@@ -184,74 +188,74 @@ class LocalProvider:
         return ""
 
     async def close(self) -> None:
-        self._keepers.close()
+        self._supervisors.close()
 
-    async def _order(self, name: str, order: RunOrder) -> str:
-        """Hand the order to its keeper. Raises Refused, Unavailable or KeeperGone."""
-        link = await self._keepers.ensure(
-            name, lambda: preparing.prepare(self._layout, order, tier=self._tier)
+    async def _order(self, name: str, request: RunRequest) -> str:
+        """Hand the order to its supervisor. Raises Refused, Unavailable or SupervisorGone."""
+        link = await self._supervisors.ensure(
+            name, lambda: preparing.prepare(self._layout, request, tier=self._tier)
         )
-        nodes, devices = await self._devices(order)
+        nodes, devices = await self._devices(request)
         # Before it starts: it may have ended, and been observed, when the answer is read here.
-        self._keepers.watch(name, order.run)
+        self._supervisors.watch(name, request.run)
         try:
-            answer = await link.start(start_message(order, devices, nodes))
-        except KeeperGone:
-            self._keepers.forget(name, order.run)
+            answer = await link.start(start_message(request, devices, nodes))
+        except SupervisorGone:
+            self._supervisors.forget(name, request.run)
             raise
         if "ok" not in answer:
-            self._keepers.forget(name, order.run)
+            self._supervisors.forget(name, request.run)
             raise Unavailable(answer["message"], reason=answer["reason"])
-        # What was adopted may have begun under an earlier keeper, which its journal tells.
-        return self._handle(order.uid, order.run) if "adopted" in answer else link.token
+        # What was adopted may have begun under an earlier supervisor, which its journal tells.
+        return self._handle(request.uid, request.run) if "adopted" in answer else link.token
 
-    async def _devices(self, order: RunOrder) -> tuple[int, dict[int, str]]:
+    async def _devices(self, request: RunRequest) -> tuple[int, dict[int, str]]:
         """(how many nodes the attempt gets, devices for all of them): of the first sort of GPU that
         is free, and of elastic nodes as many as there are devices for.
         """
-        gpu, most = order.template.resources.gpu, min(order.nodes.max, NODES_MAX)
+        gpu, most = request.template.resources.gpu, min(request.nodes.max, NODES_MAX)
         refused: Unavailable | None = None
         for wanted in gpu.choices if gpu is not None else ():
-            for count in range(most, order.nodes.min - 1, -1):
+            for count in range(most, request.nodes.min - 1, -1):
                 try:
                     whole = wanted.model_copy(update={"count": wanted.count * count})
-                    return count, await self._gpus.take(order.run, order.uid, whole)
+                    return count, await self._gpus.take(request.run, request.uid, whole)
                 except Unavailable as error:
                     refused = refused or error
         if refused is not None:
-            raise await self._of_nodes(order, refused)
+            raise await self._of_nodes(request, refused)
         return most, {}
 
-    async def _of_nodes(self, order: RunOrder, refused: Unavailable) -> Unavailable:
+    async def _of_nodes(self, request: RunRequest, refused: Unavailable) -> Unavailable:
         """The same, told in nodes where there are several."""
-        gpu, least = order.template.resources.gpu, order.nodes.min
+        gpu, least = request.template.resources.gpu, request.nodes.min
         if least == 1 or gpu is None:
             return refused
         free = await self._gpus.free(gpu)
         had = free // gpu.count
-        said = f"{had} of {least} nodes: {refused}"
+        message = f"{had} of {least} nodes: {refused}"
         reason = "NoCapacity" if had else refused.reason
-        return Unavailable(said, reason=reason, retry_after_s=refused.retry_after_s)
+        return Unavailable(message, reason=reason, retry_after_s=refused.retry_after_s)
 
     async def _observe(self, ref: RunRef) -> Observation | None:
         uid = ref.uid or uid_of(ref.handle)
         seen = self._runs.read(uid, ref.run, ref.journal_offset)
         if seen is None:
             return Gone(ref.run, time.time())
-        handle = ref.handle or seen.keeper or self._handle(uid, ref.run)
+        handle = ref.handle or seen.supervisor or self._handle(uid, ref.run)
         if not handle:
             return None if self._runs.just_beginning(uid, ref.run) else Gone(ref.run, time.time())
         name, _, token = handle.partition("/")
         if seen.ending is not None and not seen.ending.sandbox_open:
-            self._keepers.forget(name, ref.run)
+            self._supervisors.forget(name, ref.run)
             return self._told(uid, seen, describe(ref, seen, handle, sandbox_open=False))
-        gone = await self._keepers.is_gone(name, token)
+        gone = await self._supervisors.is_gone(name, token)
         if seen.ending is None and gone:
             # Its end may have been written between the two looks.
             seen = self._runs.read(uid, ref.run, ref.journal_offset) or seen
             if seen.ending is None:
                 return Gone(ref.run, time.time())
-        self._keepers.watch(name, ref.run)
+        self._supervisors.watch(name, ref.run)
         return self._told(uid, seen, describe(ref, seen, handle, sandbox_open=not gone))
 
     def _told(self, uid: str, journal: Journal, seen: Observation) -> Observation:
@@ -259,9 +263,9 @@ class LocalProvider:
         return with_last_words(seen, self._runs.directory(uid), node=node)
 
     def _handle(self, uid: str, run: str) -> str:
-        """The handle that a run's keeper wrote down; "" when there is none."""
+        """The handle that a run's supervisor wrote down; "" when there is none."""
         begun = self._runs.read(uid, run)
-        return begun.keeper if begun is not None else ""
+        return begun.supervisor if begun is not None else ""
 
     async def _is_live(self, uid: str, run: str) -> bool:
         seen = await self._observe(RunRef(run, run, "", 0, uid))
@@ -270,9 +274,9 @@ class LocalProvider:
         )
 
 
-def _must_be_the_same(order: RunOrder, mark: str) -> None:
+def _must_be_the_same(request: RunRequest, mark: str) -> None:
     """mark: of the work that began under this name; empty where its journal does not say."""
-    wanted = mark_of(order)
+    wanted = mark_of(request)
     if mark and wanted and mark != wanted:
         raise Unavailable(
             "other work began under its name, after the backup that the store was restored from",

@@ -8,8 +8,8 @@ import importlib.metadata
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.account import Account
-from fleetctl.providers.diagnostics import Finding, unreachable
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.diagnostics import Finding, unreachable
 from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.modal.connection.client import (
     VERSIONS,

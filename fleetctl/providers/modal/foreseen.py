@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.account import Account
-from fleetctl.providers.base import Foreseen
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.modal.connection.errors import TOKEN_HINT
 from fleetctl.providers.modal.runs import machines
@@ -18,8 +18,8 @@ INSTALL = "pip install 'fleetctl[modal]'"
 def first(template: Template, account: Account) -> Foreseen | None:
     image = template.image
     if image is not None and image.snapshot is not None:
-        said = f"image.snapshot is `{image.snapshot}`, and only provider `daytona` has snapshots"
-        return Foreseen(("image", "snapshot"), said, "list python, pip and apt under `image`")
+        message = f"image.snapshot is `{image.snapshot}`, and only provider `daytona` has snapshots"
+        return Foreseen(("image", "snapshot"), message, "list python, pip and apt under `image`")
     disk = template.resources.disk
     try:
         machines.machine(template.resources)

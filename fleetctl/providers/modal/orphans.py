@@ -9,13 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.account import Account
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.orphans import (
+    FUNCTION,
+    GONE_HINT,
+    VOLUME,
+    Orphan,
+    Orphans,
+    a_volume,
+)
 from fleetctl.providers.modal.assets import volumes
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking, is_not_found
 from fleetctl.providers.modal.connection.whereabouts import Memory
 from fleetctl.providers.modal.functions.deployments import APPS
-from fleetctl.providers.orphans import FUNCTION, GONE_HINT, VOLUME, Stray, Strays, a_volume
 from fleetctl.providers.paths import checked
 from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.sandboxes import names
@@ -29,7 +36,7 @@ END_S = 60.0  # to end a sandbox and hear that it is over
 TAGS_AT_ONCE = 16
 
 
-class ModalStrays:
+class ModalOrphans:
     """A connection of its own, made at the first call."""
 
     def __init__(self, home: Path, account: Account) -> None:
@@ -40,61 +47,61 @@ class ModalStrays:
         self._connection = Connection("strays", account=lambda: account, memory=memory)
         self._asking = asyncio.Semaphore(TAGS_AT_ONCE)
 
-    async def found(self) -> Sequence[Stray]:
+    async def found(self) -> Sequence[Orphan]:
         client = await self._connection.client()
         import modal
 
         async with asking("the apps at Modal cannot be listed", deadline_s=LIST_S):
             apps = await modal.Environment.from_context(client=client).apps.list.aio()
-        strays: list[Stray] = []
+        orphans: list[Orphan] = []
         for app in apps:
             if app.name and app.name.startswith(APPS):
-                strays += await self._of_function(client, str(app.name))
+                orphans += await self._of_function(client, str(app.name))
             elif app.name and app.name.startswith(names.GROUP):
-                strays += await self._of_app(client, str(app.app_id))
+                orphans += await self._of_app(client, str(app.app_id))
         for volume in volumes_used.used(self._place):
             if await volumes.find(client, volume) is not None:
-                strays.append(a_volume(self._name, volume))
-        return strays
+                orphans.append(a_volume(self._name, volume))
+        return orphans
 
-    async def remove(self, stray: Stray) -> None:
+    async def remove(self, orphan: Orphan) -> None:
         client = await self._connection.client()
-        if stray.kind == VOLUME:
-            await volumes.Volumes().remove(client, stray.handle)
-            volumes_used.forget(self._place, stray.handle)
+        if orphan.kind == VOLUME:
+            await volumes.Volumes().remove(client, orphan.handle)
+            volumes_used.forget(self._place, orphan.handle)
             return
-        if stray.kind == FUNCTION:
-            await self._stop(client, stray.handle)
+        if orphan.kind == FUNCTION:
+            await self._stop(client, orphan.handle)
             return
         import modal
         from modal import exception as sdk
 
         over = (sdk.NotFoundError, sdk.SandboxTimeoutError, sdk.SandboxTerminatedError)
         with suppress(*over):
-            async with asking(f"sandbox `{stray.handle}` cannot be ended", deadline_s=END_S):
-                sandbox = await modal.Sandbox.from_id.aio(stray.handle, client=client)
+            async with asking(f"sandbox `{orphan.handle}` cannot be ended", deadline_s=END_S):
+                sandbox = await modal.Sandbox.from_id.aio(orphan.handle, client=client)
                 await sandbox.terminate.aio(wait=True)
 
-    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+    async def claim(self, orphan: Orphan, store_id: str, uid: str) -> None:
         client = await self._connection.client()
         import modal
         from modal import exception as sdk
 
-        what = f"the tags of sandbox `{stray.handle}` cannot be changed"
+        what = f"the tags of sandbox `{orphan.handle}` cannot be changed"
         try:
             async with asking(what, deadline_s=LIST_S):
-                sandbox = await modal.Sandbox.from_id.aio(stray.handle, client=client)
+                sandbox = await modal.Sandbox.from_id.aio(orphan.handle, client=client)
                 carried = await sandbox.get_tags.aio()
                 await sandbox.set_tags.aio(names.claimed(carried, store_id, uid))
         except sdk.NotFoundError:
             raise Refused(
-                f"sandbox `{stray.handle}` at Modal is gone by now", hint=GONE_HINT
+                f"sandbox `{orphan.handle}` at Modal is gone by now", hint=GONE_HINT
             ) from None
 
     async def close(self) -> None:
         await self._connection.close()
 
-    async def _of_function(self, client: modal.Client, name: str) -> list[Stray]:
+    async def _of_function(self, client: modal.Client, name: str) -> list[Orphan]:
         """The function of one app; who calls it stands in our files."""
         import modal
 
@@ -109,7 +116,7 @@ class ModalStrays:
         markers = self._place / "functions" / checked(name)
         users = tuple(sorted(it.name for it in markers.iterdir())) if markers.is_dir() else ()
         store = names.fleet_of(carried)
-        found = Stray(self._name, name, store, "", "", "", 0.0, kind=FUNCTION, users=users)
+        found = Orphan(self._name, name, store, "", "", "", 0.0, kind=FUNCTION, users=users)
         return [found] if store else []
 
     async def _stop(self, client: modal.Client, name: str) -> None:
@@ -123,16 +130,16 @@ class ModalStrays:
             if not is_not_found(error):
                 raise
 
-    async def _of_app(self, client: modal.Client, app_id: str) -> list[Stray]:
+    async def _of_app(self, client: modal.Client, app_id: str) -> list[Orphan]:
         import modal
 
         async with asking("the sandboxes at Modal cannot be listed", deadline_s=LIST_S):
             listing = modal.Sandbox.list.aio(app_id=app_id, client=client)
             listed = [sandbox async for sandbox in listing]
-        told = await asyncio.gather(*(self._told(sandbox) for sandbox in listed))
-        return [stray for stray in told if stray is not None]
+        reply = await asyncio.gather(*(self._told(sandbox) for sandbox in listed))
+        return [orphan for orphan in reply if orphan is not None]
 
-    async def _told(self, sandbox: modal.Sandbox) -> Stray | None:
+    async def _told(self, sandbox: modal.Sandbox) -> Orphan | None:
         handle = sandbox.object_id
         try:
             async with (
@@ -146,4 +153,4 @@ class ModalStrays:
             raise
 
 
-_: type[Strays] = ModalStrays
+_: type[Orphans] = ModalOrphans

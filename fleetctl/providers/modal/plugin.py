@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fleetctl.providers.plugin import Plugin, Server
+from fleetctl.providers.contract.plugin import Plugin, Server
 
 PLUGIN = Plugin(
     backend="fleetctl.providers.modal.provider:ModalProvider",
     volume_files="fleetctl.providers.modal.assets.volume_files:ModalFiles",
-    orphans="fleetctl.providers.modal.orphans:ModalStrays",
+    orphans="fleetctl.providers.modal.orphans:ModalOrphans",
     exec="fleetctl.providers.modal.runs.exec:ModalEntering",
     check="fleetctl.providers.modal.check:check",
     session="fleetctl.providers.modal.interpreter.session:open_session",

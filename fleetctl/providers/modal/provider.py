@@ -16,8 +16,8 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Gone, Observation
-from fleetctl.providers.account import Account, AccountNow, built_in
-from fleetctl.providers.base import (
+from fleetctl.providers.contract.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.base import (
     SANDBOX_CLOSED,
     Backend,
     Contract,
@@ -27,8 +27,8 @@ from fleetctl.providers.base import (
     LogChunk,
     Notify,
     Owned,
-    RunOrder,
     RunRef,
+    RunRequest,
 )
 from fleetctl.providers.modal import foreseen
 from fleetctl.providers.modal.assets import sources
@@ -101,14 +101,14 @@ class ModalProvider(RemoteProvider):
         self._secrets = Secrets()
         self._rates = Rates(self._account_rates)
 
-    async def start(self, order: RunOrder) -> str:
-        if not order.handle:
+    async def start(self, request: RunRequest) -> str:
+        if not request.handle:
             # Who does not get there has asked Modal for nothing, and nothing is to be looked for.
             await self._connection.app()
         self._rates.refresh_soon()
-        if order.function is not None:
-            return await self._functions.start(order)
-        return await self._start(order)
+        if request.function is not None:
+            return await self._functions.start(request)
+        return await self._start(request)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
         calls: list[RunRef] = []
@@ -254,18 +254,18 @@ class ModalProvider(RemoteProvider):
         """Modal was never asked for anything of the run's resource."""
         return not ref.handle and bool(ref.uid) and not self._job(ref.uid).exists()
 
-    async def _parts(self, order: RunOrder) -> Parts:
-        template = order.template
+    async def _parts(self, request: RunRequest) -> Parts:
+        template = request.template
         # What is cheap to refuse is refused before an image is built.
         machines.machine(template.resources)
-        await pinned(template, self._job(order.uid))
+        await pinned(template, self._job(request.uid))
         client, app = await self._connection.client(), await self._connection.app()
         return Parts(
             app=app,
             client=client,
-            image=await self._images.ready(client, app, template, self._job(order.uid)),
+            image=await self._images.ready(client, app, template, self._job(request.uid)),
             volumes=dict((await self._volumes.mounts(client, template)).items()),
-            secrets=await self._secrets.named(client, order.secret_refs),
+            secrets=await self._secrets.named(client, request.secret_refs),
         )
 
     async def _function_parts(self, wanted: Wanted) -> FunctionParts:
@@ -287,20 +287,24 @@ class ModalProvider(RemoteProvider):
             for mount in template.volumes:
                 self._volumes.forget(client, mount.name)
 
-    async def _begin(self, order: RunOrder) -> None:
+    async def _begin(self, request: RunRequest) -> None:
         """Raises TimeoutError when nothing is heard in time: the run may have begun."""
-        further = order.sandbox != order.run
-        if further and order.template.volumes and not self._runs.was_tried(order.uid, order.run):
-            await self._reload(order)
-        note = await self._note_of_volumes(order)
+        further = request.sandbox != request.run
+        if (
+            further
+            and request.template.volumes
+            and not self._runs.was_tried(request.uid, request.run)
+        ):
+            await self._reload(request)
+        note = await self._note_of_volumes(request)
         # A task's writes are committed when its end is told: here only its sandbox's end does that.
-        order = replace(order, reusable=order.reusable and not note)
-        commit = await pinned(order.template, self._job(order.uid))
-        setup, directory = sources.setup(order.template, commit)
-        age_s = await self._sandboxes.age_s(order.handle)
-        grace_s = order.template.termination_grace_period_seconds
+        request = replace(request, reusable=request.reusable and not note)
+        commit = await pinned(request.template, self._job(request.uid))
+        setup, directory = sources.setup(request.template, commit)
+        age_s = await self._sandboxes.age_s(request.handle)
+        grace_s = request.template.termination_grace_period_seconds
         place = Place(
-            handle=order.handle,
+            handle=request.handle,
             setup=setup,
             source=directory,
             syncs=True,
@@ -308,14 +312,14 @@ class ModalProvider(RemoteProvider):
             note=note,
         )
         async with asyncio.timeout(BEGIN_S):
-            await self._runs.begin(order, Work(guest_order(order, place), order.secrets))
+            await self._runs.begin(request, Work(guest_order(request, place), request.secrets))
 
-    async def _note_of_volumes(self, order: RunOrder) -> str:
+    async def _note_of_volumes(self, request: RunRequest) -> str:
         """What people should know of the volumes that they brought; "" when nothing is special."""
-        if not order.template.volumes:
+        if not request.template.volumes:
             return ""
         client = await self._connection.client()
-        late = await self._volumes.committed_late(client, order.template)
+        late = await self._volumes.committed_late(client, request.template)
         if not late:
             return ""
         which = ", ".join(f"`{name}`" for name in late)
@@ -323,17 +327,17 @@ class ModalProvider(RemoteProvider):
             f"a sandbox for each task: its end alone commits a volume of version 1, as {which} is"
         )
 
-    async def _reload(self, order: RunOrder) -> None:
+    async def _reload(self, request: RunRequest) -> None:
         """Show a further task of an open sandbox what others have committed to its volumes.
 
         Modal refuses that while a file of them is open there, such as one that an earlier task left
         open in its worker. Old data would make a wrong result without a word; so such a sandbox is
         ended and its next task goes to a fresh one. That costs a start, and no retry.
         """
-        if not await self._sandboxes.reload(order.handle):
-            await self._runs.closings.close(order.handle)
+        if not await self._sandboxes.reload(request.handle):
+            await self._runs.closings.close(request.handle)
             raise Unavailable(
-                f"the volumes of `{order.sandbox}` cannot be reloaded: it has files of them open",
+                f"the volumes of `{request.sandbox}` cannot be reloaded: it has files of them open",
                 reason=SANDBOX_CLOSED,
             )
 

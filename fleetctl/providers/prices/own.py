@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetctl.common.text import HOUR_S
 from fleetctl.providers.prices.table import dearest
 from fleetctl.specs.blocks.template import Resources
-from fleetctl.specs.provider import Prices
+from fleetctl.specs.kinds.provider import Prices
 
 
 def usd_per_s(prices: Prices, resources: Resources) -> float | None:

@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from fleetctl.providers.account import AccountNow
-from fleetctl.providers.base import LogChunk, Notify, RunOrder, RunRef
+from fleetctl.providers.contract.account import AccountNow
+from fleetctl.providers.contract.base import LogChunk, Notify, RunRef, RunRequest
 from fleetctl.providers.paths import checked, jobs_dir, make_private
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
@@ -36,7 +36,7 @@ class Creates(Protocol):
     @property
     def makings(self) -> Makings: ...
 
-    async def make(self, order: RunOrder) -> str: ...
+    async def make(self, request: RunRequest) -> str: ...
 
 
 class RemoteProvider(ABC):
@@ -70,7 +70,7 @@ class RemoteProvider(ABC):
     def _creating(self) -> Creates: ...
 
     @abstractmethod
-    async def _begin(self, order: RunOrder) -> None:
+    async def _begin(self, request: RunRequest) -> None:
         """Raises TimeoutError when nothing is heard in time: the run may have begun."""
 
     @cached_property
@@ -79,16 +79,16 @@ class RemoteProvider(ABC):
             self._home, self._name, self._sandboxes, notify=self._notify, pace=self._pace
         )
 
-    async def _start(self, order: RunOrder) -> str:
+    async def _start(self, request: RunRequest) -> str:
         """In two phases: the sandbox's id first, and once that is durable the work."""
-        if order.handle:
-            await self._begin(order)
-            return order.handle
-        known = self._runs.handle_of(order.uid, order.run)
+        if request.handle:
+            await self._begin(request)
+            return request.handle
+        known = self._runs.handle_of(request.uid, request.run)
         if known:
             return known
-        make_private(self._job(order.uid))  # from now on the service may hold something of ours
-        return await self._creating.make(order)
+        make_private(self._job(request.uid))  # from now on the service may hold something of ours
+        return await self._creating.make(request)
 
     async def _stop(self, ref: RunRef, *, grace_s: float) -> None:
         handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")

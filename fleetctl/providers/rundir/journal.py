@@ -1,9 +1,9 @@
 """Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
 
-Used by every provider whose guest or keeper writes one. Pure; it opens nothing. Events: `started`,
-`metric`, `remark`, `checkpoint`, `resumed`, `aside`, `result`, `ended`, `closed` (the sandbox that
-the run left open is closed). A guest without Python writes `metrics` and a `result` that nobody has
-looked at; see raw_events.py.
+Used by every provider whose guest or supervisor writes one. Pure; it opens nothing. Events:
+`started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `result`, `ended`, `closed` (the
+sandbox that the run left open is closed). A guest without Python writes `metrics` and a `result`
+that nobody has looked at; see raw_events.py.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Journal:
 
     offset: int
     started_at_s: float | None = None
-    keeper: str = ""  # who wrote it: a random name of one process's life
+    supervisor: str = ""  # who wrote it: a random name of one process's life
     note: str = ""
-    mark: str = ""  # of the work that began, as strays.work_mark tells it
+    mark: str = ""  # of the work that began, as orphans.work_mark tells it
     gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
     nodes: tuple[Node, ...] = ()  # the last that is told of them
     metrics: tuple[Metric, ...] = ()
@@ -62,7 +62,7 @@ class _Read:
     """What the lines so far say. Changed in place: each run's journal is read several times."""
 
     started_at_s: float | None = None
-    keeper: str = ""
+    supervisor: str = ""
     note: str = ""
     mark: str = ""
     gpus: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ def parse(data: bytes, offset: int = 0) -> Journal:
     return Journal(
         offset=offset + whole,
         started_at_s=read.started_at_s,
-        keeper=read.keeper,
+        supervisor=read.supervisor,
         note=read.note,
         mark=read.mark,
         gpus=read.gpus,
@@ -140,8 +140,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
             case "aside":
                 read.aside.append(str(event["message"]))
             case "started":
-                at_s, keeper = float(event["at"]), str(event.get("keeper", ""))
-                read.started_at_s, read.keeper = at_s, keeper
+                at_s, supervisor = float(event["at"]), str(event.get("keeper", ""))
+                read.started_at_s, read.supervisor = at_s, supervisor
                 read.note, read.mark = str(event.get("note", "")), str(event.get("mark", ""))
                 read.gpus = tuple(map(str, event.get("gpus", ())))
             case "result" if "text" not in event:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fleetctl.controllers.model import Alive, Ended, Observation
 from fleetctl.guest.nodes.names import node_name
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.paths import RUNS, checked, jobs_dir, journal_path
 from fleetctl.providers.rundir.journal import Ending, Journal, parse
 from fleetctl.providers.rundir.logs import LogReader
@@ -19,7 +19,7 @@ from fleetctl.providers.rundir.missing import with_module_hint
 DIRECTORIES_KEPT_MAX = 1000
 TAIL_BYTES = 16 * 1024  # the last event of a journal is shorter
 BEGINNING_S = (
-    5.0  # between the making of a journal and its first line; longer means that its keeper died
+    5.0  # between the making of a journal and its first line; longer means that its supervisor died
 )
 
 

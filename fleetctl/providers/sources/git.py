@@ -49,20 +49,26 @@ _OPTIONS = {
 def check(source: GitSource) -> None:
     """Raises Refused for a url or ref that git must never see."""
     url, ref = source.url, source.ref
-    said = url[:200].encode("unicode_escape").decode()
+    message = url[:200].encode("unicode_escape").decode()
     if any(ord(character) < 0x21 or ord(character) == 0x7F for character in url):
-        raise Refused(f"source.git.url `{said}` has a space or a control character", hint=_URL_HINT)
+        raise Refused(
+            f"source.git.url `{message}` has a space or a control character", hint=_URL_HINT
+        )
     match = _URL.fullmatch(url)
     if match is None and not _SCP.fullmatch(url):
-        raise Refused(f"source.git.url `{said}` is not a url that is fetched from", hint=_URL_HINT)
+        raise Refused(
+            f"source.git.url `{message}` is not a url that is fetched from", hint=_URL_HINT
+        )
     if match is not None and (match["host"].startswith("-") or "@-" in match["host"]):
         raise Refused(
-            f"source.git.url `{said}` has a host that git would read as an option", hint=_URL_HINT
+            f"source.git.url `{message}` has a host that git would read as an option",
+            hint=_URL_HINT,
         )
     if ref is not None and _BAD_REF.search(ref):
-        said = ref[:200].encode("unicode_escape").decode()
+        message = ref[:200].encode("unicode_escape").decode()
         raise Refused(
-            f"source.git.ref `{said}` is not a name git allows", hint="a branch, a tag or a commit"
+            f"source.git.ref `{message}` is not a name git allows",
+            hint="a branch, a tag or a commit",
         )
 
 
@@ -144,9 +150,9 @@ async def run(arguments: list[str], source: GitSource, *, cwd: Path | None) -> s
     return answer.out.decode("utf-8", "replace")
 
 
-def _failure(source: GitSource, said: str) -> Refused | Unavailable:
-    text = " ".join(said.split()).replace(source.url, shown(source.url))[-ERROR_CHARACTERS_MAX:]
-    if any(sign in said for sign in _UNKNOWN):
+def _failure(source: GitSource, message: str) -> Refused | Unavailable:
+    text = " ".join(message.split()).replace(source.url, shown(source.url))[-ERROR_CHARACTERS_MAX:]
+    if any(sign in message for sign in _UNKNOWN):
         return Refused(
             f"source.git.ref `{source.ref}` is not in {shown(source.url)}",
             hint=f"git ls-remote {shown(source.url)}",

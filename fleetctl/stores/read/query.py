@@ -234,19 +234,19 @@ class _Explained:
 
 
 def _explained(error: Exception, columns: Hint) -> UsageError:
-    said = str(error)
+    message = str(error)
     views = f"the views are {', '.join(VIEWS)}; `fleetctl query --views` shows their columns"
-    if said == "interrupted":
+    if message == "interrupted":
         return UsageError("the query took too long and was ended", hint="`--timeout` gives it more")
-    if any(word in said for word in ("not authorized", "prohibited", "authorization denied")):
+    if any(word in message for word in ("not authorized", "prohibited", "authorization denied")):
         return UsageError("the query may only read, and only the views", hint=views)
-    if "one statement at a time" in said:
+    if "one statement at a time" in message:
         return UsageError("the query is more than one statement", hint="write one SELECT")
-    if 'near "index"' in said:
+    if 'near "index"' in message:
         return UsageError(
-            f"the query is wrong: {said}", hint="the column is `idx`: `index` is a word of SQL"
+            f"the query is wrong: {message}", hint="the column is `idx`: `index` is a word of SQL"
         )
     return UsageError(
-        f"the query is wrong: {said}",
-        hint=(columns() if said.startswith("no such column") else "") or views,
+        f"the query is wrong: {message}",
+        hint=(columns() if message.startswith("no such column") else "") or views,
     )

@@ -1,4 +1,4 @@
-"""Resources in SQLite: wishes and their status. Part of the SQLite store; see stores/base.py."""
+"""Resources in SQLite: specs and their status. Part of the SQLite store; see stores/base.py."""
 
 from __future__ import annotations
 
@@ -114,8 +114,8 @@ def _json(labels: dict[str, str]) -> str:
 def _resource(row: Row) -> Resource:
     uid, kind, name, generation, version, spec, status, labels, annotations, *times = row
     texts = {} if labels == "{}" else json.loads(labels)
-    notes = {} if annotations == "{}" else json.loads(annotations)
-    return Resource(uid, kind, name, generation, version, spec, status, texts, notes, *times)
+    fields = {} if annotations == "{}" else json.loads(annotations)
+    return Resource(uid, kind, name, generation, version, spec, status, texts, fields, *times)
 
 
 _: type[ResourceStore] = SqliteResources

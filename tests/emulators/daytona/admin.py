@@ -22,13 +22,13 @@ def routes(world: World, events: Events) -> list[web.RouteDef]:
 
 def state(world: World, *, requests: bool = False) -> dict[str, Any]:
     """The ground truth: every sandbox that there ever was, what lives, what was asked."""
-    told = [_truth(one) for one in world.sandboxes.values()]
+    parts = [_truth(one) for one in world.sandboxes.values()]
     volumes = world.volumes.values()
     return {
         "now_s": world.clock.now_s(),
-        "sandboxes": told,
-        "live": [one for one in told if one["pids"]],
-        "present": [one for one in told if one["state"] != "destroyed"],
+        "sandboxes": parts,
+        "live": [one for one in parts if one["pids"]],
+        "present": [one for one in parts if one["state"] != "destroyed"],
         "volumes": [{**asdict(one), "directory": str(one.directory)} for one in volumes],
         "snapshots": [
             {"id": one.id, "name": one.name, "state": one.state, "general": one.general}

@@ -165,8 +165,8 @@ def _choose_source(world: World, sandbox: Sandbox, wanted: dict[str, Any]) -> No
 def snapshot_for(world: World, name: str) -> Snapshot:
     found = world.snapshot_named(name)
     if found is None or found.state == "removing":
-        said = f"Snapshot {name} not found. Did you add it through the Daytona Dashboard?"
-        raise bad_request(said)
+        message = f"Snapshot {name} not found. Did you add it through the Daytona Dashboard?"
+        raise bad_request(message)
     if found.state != "active":
         raise bad_request(f"Snapshot {name} is {found.state}")
     return found
@@ -205,8 +205,8 @@ def _mount(world: World, wanted: dict[str, Any]) -> Mount:
     if volume is None:
         raise not_found(f"Volume '{asked}' not found")
     if volume.state != "ready":
-        said = f"Volume '{volume.name}' is not in a ready state. Current state: {volume.state}"
-        raise bad_request(said)
+        message = f"Volume '{volume.name}' is not in a ready state. Current state: {volume.state}"
+        raise bad_request(message)
     parts = path.strip("/").split("/")
     if not path.startswith("/") or parts == [""] or ".." in parts or "//" in path:
         raise bad_request(f"Invalid mount path {path} (must be absolute and within bounds)")

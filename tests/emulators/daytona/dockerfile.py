@@ -116,8 +116,8 @@ def steps(rest: str) -> list[Step]:
     if rest.startswith("["):
         return [Step("shell", shlex.join(command(rest)))]
     parts = [part.strip() for part in rest.split("&&")]
-    told = [_step(part) for part in parts if part]
-    return [Step("shell", rest)] if all(one.kind == "shell" for one in told) else told
+    texts = [_step(part) for part in parts if part]
+    return [Step("shell", rest)] if all(one.kind == "shell" for one in texts) else texts
 
 
 def _step(part: str) -> Step:

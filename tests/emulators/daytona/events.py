@@ -61,8 +61,8 @@ class Events:
         if before is None:
             self._waiting.put_nowait(("sandbox.created", body))
             return
-        told = {"sandbox": body, "oldState": before, "newState": sandbox.state}
-        self._waiting.put_nowait(("sandbox.state.updated", told))
+        fields = {"sandbox": body, "oldState": before, "newState": sandbox.state}
+        self._waiting.put_nowait(("sandbox.state.updated", fields))
 
     def hang_up(self) -> None:
         """Cut every client off; each may come back."""

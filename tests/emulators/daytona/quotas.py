@@ -49,7 +49,7 @@ def _check_size(world: World, wanted: Resources) -> None:
         if asked < 1:
             raise bad_request(f"{name} must be at least 1")
         if asked > most:
-            said = (
+            message = (
                 f"{name} request {asked}{unit} exceeds maximum allowed per sandbox ({most}{unit})"
             )
-            raise bad_request(said)
+            raise bad_request(message)

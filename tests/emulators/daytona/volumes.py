@@ -57,12 +57,12 @@ def routes(world: World) -> list[web.RouteDef]:
     async def delete(request: web.Request) -> web.Response:
         volume = find(request.match_info["volumeId"])
         if volume.state not in ("ready", "error"):
-            said = "Volume must be in 'ready' or 'error' state in order to be deleted"
-            raise bad_request(said)
+            message = "Volume must be in 'ready' or 'error' state in order to be deleted"
+            raise bad_request(message)
         user = user_of(world, volume)
         if user is not None:
-            said = "Volume cannot be deleted because it is in use by one or more sandboxes"
-            raise conflict(f"{said} (e.g. {user})")
+            message = "Volume cannot be deleted because it is in use by one or more sandboxes"
+            raise conflict(f"{message} (e.g. {user})")
         _enter(world, volume, "pending_delete")
         soon(volume, "deleting", "deleted")
         return web.Response()

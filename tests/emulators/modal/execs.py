@@ -18,7 +18,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Desired:
     """What to start. `size` is (rows, columns) of a terminal, None without one."""
 
     argv: Sequence[str]
@@ -32,9 +32,9 @@ class Wish:
 class Exec:
     """`code` is None while it runs; negative for a signal."""
 
-    def __init__(self, exec_id: str, wish: Wish) -> None:
-        self.exec_id, self.wish = exec_id, wish
-        kept = {} if wish.keep_bytes is None else {"keep_bytes": wish.keep_bytes}
+    def __init__(self, exec_id: str, desired: Desired) -> None:
+        self.exec_id, self.desired = exec_id, desired
+        kept = {} if desired.keep_bytes is None else {"keep_bytes": desired.keep_bytes}
         self.stdout, self.stderr = Output(**kept), Output(**kept)
         self.stdin = Input()
         self.code: int | None = None
@@ -49,7 +49,9 @@ class Exec:
     async def start(self, box: Box) -> None:
         """A program that cannot be started ends at once with the shell's code and message."""
         try:
-            await (self._start_plain(box) if self.wish.size is None else self._start_terminal(box))
+            await (
+                self._start_plain(box) if self.desired.size is None else self._start_terminal(box)
+            )
         except BoxError as error:
             if not box.alive:
                 self.lose()
@@ -57,9 +59,9 @@ class Exec:
             self._fail(error)
             return
         self._following = asyncio.create_task(self._follow(box))
-        if self.wish.timeout_s:
+        if self.desired.timeout_s:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self.wish.timeout_s, self._on_timeout)
+            self._timer = loop.call_later(self.desired.timeout_s, self._on_timeout)
 
     async def wait(self) -> None:
         await self._ended.wait()
@@ -78,9 +80,9 @@ class Exec:
         given = (self.stdin.open(), self.stdout.open(), self.stderr.open())
         try:
             self.process = await box.spawn(
-                self.wish.argv,
-                env=self.wish.env,
-                cwd=self.wish.cwd,
+                self.desired.argv,
+                env=self.desired.env,
+                cwd=self.desired.cwd,
                 stdin=given[0],
                 stdout=given[1],
                 stderr=given[2],
@@ -90,12 +92,12 @@ class Exec:
                 end.given()
 
     async def _start_terminal(self, box: Box) -> None:
-        assert self.wish.size is not None
+        assert self.desired.size is not None
         self.process = await box.spawn(
-            self.wish.argv, env=self.wish.env, cwd=self.wish.cwd, pty=True
+            self.desired.argv, env=self.desired.env, cwd=self.desired.cwd, pty=True
         )
         assert self.process.terminal is not None
-        self.process.resize(*self.wish.size)
+        self.process.resize(*self.desired.size)
         self.stdin.open_terminal(self.process.terminal)
         self.stdout.follow(os.dup(self.process.terminal))
         self.process.close_terminal()
@@ -113,7 +115,7 @@ class Exec:
     def _fail(self, error: BoxError) -> None:
         missing = error.errno == 2
         self.code = NOT_FOUND if missing else NOT_EXECUTABLE
-        self.stderr.feed(f"{self.wish.argv[0]}: {error.strerror}\n".encode())
+        self.stderr.feed(f"{self.desired.argv[0]}: {error.strerror}\n".encode())
         self._finish()
         self.stdout.close()
         self.stderr.close()

@@ -121,8 +121,8 @@ def main():
                 kind, message = its_kind, its_message
         if error.errno == 39:
             kind, message = "DirectoryNotEmpty", "The directory is not empty"
-        told = {"error_kind": kind, "message": message, "detail": str(error)}
-        json.dump(told, sys.stderr)
+        fields = {"error_kind": kind, "message": message, "detail": str(error)}
+        json.dump(fields, sys.stderr)
         sys.exit(1)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from grpclib import GRPCError, Status
 from modal_proto import task_command_router_pb2 as tcr_pb2
 
-from .execs import Exec, Wish
+from .execs import Desired, Exec
 from .sandboxes import Sandbox
 from .state import World
 from .streams import Output
@@ -38,17 +38,17 @@ class Router:
         """Its id is the client's: the same id is the same process, started once."""
         sandbox = await self._running(request.task_id)
         if request.exec_id not in sandbox.execs:
-            process = Exec(request.exec_id, self._wish(sandbox, request))
+            process = Exec(request.exec_id, self._desired(sandbox, request))
             sandbox.execs[request.exec_id] = process
             sandbox.active_at_s = time.time()
             assert sandbox.box is not None
             await process.start(sandbox.box)
         return tcr_pb2.TaskExecStartResponse()
 
-    def _wish(self, sandbox: Sandbox, request: tcr_pb2.TaskExecStartRequest) -> Wish:
+    def _desired(self, sandbox: Sandbox, request: tcr_pb2.TaskExecStartRequest) -> Desired:
         secrets = self.values_of(request.secret_ids, request.secret_sources)
         pty = request.pty_info
-        return Wish(
+        return Desired(
             argv=list(request.command_args),
             env={**secrets, **request.env},
             cwd=request.workdir or sandbox.definition.workdir or sandbox.image.workdir or "/root",
@@ -162,8 +162,8 @@ class Router:
                     return link.connect_ex(("127.0.0.1", probe.tcp_port)) == 0
             case "exec_command":
                 assert sandbox.box is not None
-                wish = Wish(argv=list(probe.exec_command.argv), env={}, cwd="/")
-                process = Exec("probe", wish)
+                desired = Desired(argv=list(probe.exec_command.argv), env={}, cwd="/")
+                process = Exec("probe", desired)
                 await process.start(sandbox.box)
                 await process.wait()
                 return process.code == 0

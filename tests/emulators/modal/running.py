@@ -61,8 +61,8 @@ class ModalEmulator:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the emulator did not start; its own words are above or in its log")
-        told = json.loads(line)
-        self.env, self.admin_url = told["env"] | PATIENCE, told["admin"]
+        document = json.loads(line)
+        self.env, self.admin_url = document["env"] | PATIENCE, document["admin"]
 
     def stop(self) -> None:
         if self._process is None:

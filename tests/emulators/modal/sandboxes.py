@@ -19,7 +19,7 @@ from tests.emulators.boxes import Box, BoxError
 from . import ids
 from .dockerfile import ImageConfig
 from .driver import driver
-from .execs import Exec, Wish
+from .execs import Desired, Exec
 from .gpus import parse
 from .places import Wanted, leave, make_box
 
@@ -215,14 +215,14 @@ class SandboxStore:
         if not argv:
             return
         pty = definition.pty_info
-        wish = Wish(
+        desired = Desired(
             argv=argv,
             env={},
             cwd=definition.workdir or image.workdir or "/root",
             size=(pty.winsz_rows or 24, pty.winsz_cols or 80) if pty.enabled else None,
             keep_bytes=self.world.settings.stdio_keep_bytes if sandbox.v2 else None,
         )
-        sandbox.entry = Exec("entrypoint", wish)
+        sandbox.entry = Exec("entrypoint", desired)
         await sandbox.entry.start(box)
 
     def _wanted(self, sandbox: Sandbox) -> Wanted:
@@ -308,7 +308,7 @@ def _told(sandbox: Sandbox) -> dict[str, Any]:
         "execs": [
             {
                 "exec_id": one.exec_id,
-                "argv": list(one.wish.argv),
+                "argv": list(one.desired.argv),
                 "code": one.code,
                 "timed_out": one.timed_out,
             }

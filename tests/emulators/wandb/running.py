@@ -39,8 +39,8 @@ class WandbEmulator:
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("the emulator did not start; its own words are above")
-        told = json.loads(line)
-        self.env, self.admin_url = told["env"], told["admin"]
+        document = json.loads(line)
+        self.env, self.admin_url = document["env"], document["admin"]
         return self
 
     def __exit__(

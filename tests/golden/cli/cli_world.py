@@ -209,16 +209,16 @@ def _budgeted(store: SqliteStore) -> None:
         "since": NOW_S - 17 * DAY_S, "until": until_s,
     })  # fmt: skip
     text = "the next task may cost $9.00, budget/team-vision has $7.30 of $500.00 left"
-    said = f"{text} until 2027-01-28"
+    message = f"{text} until 2027-01-28"
     _put(store, "BatchJob", "sketch", age_s=2 * MINUTE_S, labels={"team": "vision"}, status={
         "phase": "Pending", "reason": "BudgetExhausted", "total": 40,
-        "message": said, "hint": "fleetctl set budget/team-vision maxCost=510",
-        "waitingOn": [said],
+        "message": message, "hint": "fleetctl set budget/team-vision maxCost=510",
+        "waitingOn": [message],
         "budget": {"maxCost": 60.0, "used": 0.0, "left": 60.0, "warned": 0},
         "cost": {"actual": 0.0, "reserved": 0.0, "unpricedRuns": 0,
                  "estimated": 81.0, "estimatedLow": 64.0, "estimatedHigh": 97.5},
         "conditions": [{
-            "type": "BudgetOK", "status": "False", "reason": "BudgetExhausted", "message": said,
+            "type": "BudgetOK", "status": "False", "reason": "BudgetExhausted", "message": message,
             "lastTransitionTime": NOW_S - 100,
         }],
     })  # fmt: skip
@@ -232,9 +232,9 @@ def _paused(store: SqliteStore) -> None:
 
 
 def _refused(store: SqliteStore) -> None:
-    said = "provider `local` has no container images"
+    message = "provider `local` has no container images"
     _put(store, "BatchJob", "docker", age_s=30, status={
-        "phase": "Failed", "reason": "Refused", "message": said, "total": 1,
+        "phase": "Failed", "reason": "Refused", "message": message, "total": 1,
         "hint": "list pip and apt under `image`",
     })  # fmt: skip
 

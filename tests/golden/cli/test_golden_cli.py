@@ -53,22 +53,22 @@ def answered(command: str) -> str:
     code = guarded(words, screen)
     out.flush()
     text = raw.getvalue().decode("utf-8", "backslashreplace")
-    said = "".join(f"2> {line}\n" for line in talk.getvalue().splitlines())
-    return text + said + (f"exit {code}\n" if code else "")
+    message = "".join(f"2> {line}\n" for line in talk.getvalue().splitlines())
+    return text + message + (f"exit {code}\n" if code else "")
 
 
 def stored(line: bytes) -> bytes:
-    """What a controller answers that finds every object of a manifest as it is wished for."""
+    """What a controller answers that finds every object of a manifest as it is desired."""
     (text,) = (document["text"] for document in json.loads(line)["documents"])
-    keys = [f"{wish['kind'].lower()}/{wish['name']}" for wish in yaml.safe_load_all(text)]
+    keys = [f"{desired['kind'].lower()}/{desired['name']}" for desired in yaml.safe_load_all(text)]
     results = [{"key": key, "outcome": "unchanged", "message": ""} for key in keys]
     return json.dumps({"ok": True, "results": results, "warnings": []}).encode() + b"\n"
 
 
 def write_manifests() -> None:
     """One for each way to end, as far as `stored` reads them."""
-    for name, wishes in MANIFESTS.items():
-        documents = [f"{{kind: {kind}, name: {wish}}}\n" for kind, wish in wishes]
+    for name, desired_rows in MANIFESTS.items():
+        documents = [f"{{kind: {kind}, name: {desired}}}\n" for kind, desired in desired_rows]
         Path(name).write_text("---\n".join(documents), encoding="utf-8")
     for path in (HERE / "manifests").iterdir():
         shutil.copy(path, path.name)
@@ -101,7 +101,7 @@ def test_screens_are_as_recorded(
 
 
 def test_every_verb_has_a_recorded_screen() -> None:
-    from fleetctl.cli.verbs import VERBS
+    from fleetctl.cli.command.verbs import VERBS
 
     recorded = "".join(path.read_text(encoding="utf-8") for path in HERE.glob("*.txt"))
     for verb in VERBS:

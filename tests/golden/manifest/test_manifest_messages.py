@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.manifest import Document, ManifestErrors, load
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 
 CASES = Path(__file__).with_name("refused.txt")
 CASES_MIN = 200

@@ -12,7 +12,7 @@ import pytest
 
 from fleetctl.cli.report.plotting.charts import KINDS, charts_of
 from fleetctl.cli.report.plotting.curves import metric_chart
-from fleetctl.cli.report.plotting.terminal import draw, look
+from fleetctl.cli.report.plotting.writers.terminal import draw, look
 from fleetctl.common.text import width
 from tests.golden.plots.plot_studies import curves, support_vectors
 

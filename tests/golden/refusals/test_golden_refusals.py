@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.apply.commit import apply
+from fleetctl.apply.write.commit import apply
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock

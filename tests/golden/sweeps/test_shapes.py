@@ -13,7 +13,7 @@ import pytest
 
 from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.manifest import Document, ManifestErrors, load
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from tests.golden.sweeps.shapes import shapes
 from tests.golden.sweeps.test_oracle import POINTS, TAKEN
 

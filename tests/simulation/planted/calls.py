@@ -14,11 +14,11 @@ from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute import orphan_sweep
 from fleetctl.engine.execute.executor import Effects
-from fleetctl.engine.execute.rate_limit import Gate
-from fleetctl.engine.messages import Observed, StartReplied
+from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.watcher import Watcher
-from fleetctl.providers.base import Contract, RunOrder, RunRef
+from fleetctl.engine.shared.messages import Observed, StartReplied
+from fleetctl.providers.contract.base import Contract, RunRef, RunRequest
 from fleetctl.stores.sqlite.runs import SqliteRuns
 from tests.simulation.planted.plant import Plant, around, swapped
 from tests.simulation.provider import SimProvider
@@ -96,7 +96,7 @@ def begins_before_its_handle_is_durable() -> Context:
     """Both phases of a start in one call: a crash between them and the commit begins it again."""
 
     def make(start_call: Callable[..., Any]) -> Callable[..., Any]:
-        async def patched(self: Effects, provider: str, order: RunOrder) -> str:
+        async def patched(self: Effects, provider: str, order: RunRequest) -> str:
             handle: str = await start_call(self, provider, order)
             if self._state.providers[provider].contract.two_phase and not order.handle:
                 await start_call(self, provider, replace(order, handle=handle))
@@ -127,49 +127,49 @@ def idle_sandbox_forgotten() -> Context:
 def scratch_forgotten() -> Context:
     """A deleted object is dropped without freeing what its runs left."""
 
-    def make(wish: Callable[..., Any]) -> Callable[..., Any]:
+    def make(desired: Callable[..., Any]) -> Callable[..., Any]:
         def patched(self: Passes, work: Any, *rest: Any) -> Any:
             work.track.asset.swept = True
-            return wish(self, work, *rest)
+            return desired(self, work, *rest)
 
         return patched
 
-    return around(Passes, "_wish", make)
+    return around(Passes, "_desired", make)
 
 
 def no_call_deadline() -> Context:
     """A call that never returns is waited for without end."""
 
     def make(init: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Gate, contract: Contract, clock: Any) -> None:
+        def patched(self: RateLimiter, contract: Contract, clock: Any) -> None:
             init(self, replace(contract, call_deadline_s=1e6), clock)
 
         return patched
 
-    return around(Gate, "__init__", make)
+    return around(RateLimiter, "__init__", make)
 
 
 def retry_after_ignored() -> Context:
     """A provider that asks for patience gets none."""
-    return swapped(Gate, "hold_until", lambda self, at_s: None)
+    return swapped(RateLimiter, "hold_until", lambda self, at_s: None)
 
 
 def bucket_ignored() -> Context:
     """Calls are made as fast as they come."""
 
-    def delay_s(self: Gate, *, creates: bool) -> float:
+    def delay_s(self: RateLimiter, *, creates: bool) -> float:
         return max(0.0, self._held_until_s - self._clock.now_s())
 
-    return swapped(Gate, "_delay_s", delay_s)
+    return swapped(RateLimiter, "_delay_s", delay_s)
 
 
 def sweep_knows_nobody() -> Context:
-    """The sweep takes every sandbox for a stray."""
+    """The sweep takes every sandbox for an orphan."""
     return swapped(orphan_sweep, "_known", lambda engine, box: False)
 
 
 def sweep_ends_what_is_unreadable() -> Context:
-    """Of an object whose row cannot be read, every sandbox is taken for a stray."""
+    """Of an object whose row cannot be read, every sandbox is taken for an orphan."""
     return swapped(orphan_sweep, "_in_rows", lambda state, uid, sandbox: False)
 
 

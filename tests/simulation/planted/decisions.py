@@ -1,4 +1,4 @@
-"""Bugs in deciding: wrong limits, forgotten waits, wishes that are not carried out."""
+"""Bugs in deciding: wrong limits, forgotten waits, specs that are not carried out."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from fleetctl.controllers import reconcile, wish
+from fleetctl.controllers import desired, reconcile
 from fleetctl.controllers.history import attempts, outcome
 from fleetctl.controllers.history import replay as replaying
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.history.retry import Limits
+from fleetctl.controllers.history.retries.retry import Limits
 from fleetctl.controllers.history.sandboxes import Sandboxes
-from fleetctl.controllers.kind import Keep, KindController, outdated, superseded
 from fleetctl.controllers.kinds import batchjob
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.plan import Drop, FreeScratch, Phase, Plan
+from fleetctl.controllers.planning.kind import Keep, KindController, outdated, superseded
+from fleetctl.controllers.planning.plan import Drop, FreeScratch, Phase, Plan
 from fleetctl.controllers.schedule import starts, stops
 from fleetctl.engine.decide import assets, passes
 from fleetctl.engine.sleeping import Sleepers
-from fleetctl.engine.turn import Turns
+from fleetctl.engine.tick import Ticks
 from fleetctl.tracking import load
 from tests.simulation.planted.plant import Plant, around, swapped
 
@@ -132,7 +132,7 @@ def wake_time_ignored() -> Context:
     """A pass that must be made again at a time is not, where no full scan makes up for it."""
 
     def make(decide: Callable[..., Plan]) -> Callable[..., Plan]:
-        return lambda *wish: replace(decide(*wish), wake_at_s=None)
+        return lambda *desired: replace(decide(*desired), wake_at_s=None)
 
     both = ExitStack()
     both.enter_context(around(passes, "reconcile", make))
@@ -142,7 +142,7 @@ def wake_time_ignored() -> Context:
 
 def deadline_ignored() -> Context:
     """activeDeadlineSeconds is not looked at."""
-    return swapped(wish, "deadline_at_s", lambda *_: None)
+    return swapped(desired, "deadline_at_s", lambda *_: None)
 
 
 def suspend_only_in_status() -> Context:
@@ -188,10 +188,10 @@ def a_worker_is_young_again_after_a_restart() -> Context:
 def dropped_while_live() -> Context:
     """A deleted object disappears before its runs do."""
 
-    def delete(wish: Any, known: History, now_s: float) -> Plan | None:
-        if not wish.deleted:
+    def delete(desired: Any, known: History, now_s: float) -> Plan | None:
+        if not desired.deleted:
             return None
-        action = Drop(wish.uid, "") if wish.swept else FreeScratch(wish.uid, False, "")
+        action = Drop(desired.uid, "") if desired.swept else FreeScratch(desired.uid, False, "")
         return Plan((action,), Phase.DELETING, "Deleted")
 
     return swapped(reconcile, "RULES", (delete, *reconcile.RULES[1:]))
@@ -206,7 +206,7 @@ def end_forgotten_after_restart() -> Context:
 def poison_stops_the_loop() -> Context:
     """An object whose pass raises takes the turn with it."""
 
-    return swapped(Turns, "_pass", lambda self, uid, now_s: self._passes.make(uid, now_s))
+    return swapped(Ticks, "_pass", lambda self, uid, now_s: self._passes.make(uid, now_s))
 
 
 def volume_goes_before_its_users() -> Context:
@@ -217,10 +217,10 @@ def volume_goes_before_its_users() -> Context:
 def retain_ignored() -> Context:
     """The data of every deleted volume is removed."""
 
-    def make(wish: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *facts: replace(wish(*facts), delete_data=True)
+    def make(desired: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *facts: replace(desired(*facts), delete_data=True)
 
-    return around(assets, "_asset_wish", make)
+    return around(assets, "_desired_asset", make)
 
 
 def program_is_no_content() -> Context:
@@ -229,7 +229,7 @@ def program_is_no_content() -> Context:
 
 
 def outdated_counts_after_a_restart() -> Context:
-    """Reading the rows back takes outdated successes for wished ones."""
+    """Reading the rows back takes outdated successes for desired ones."""
     return swapped(load, "superseded", _superseded_without_content)
 
 
@@ -248,7 +248,7 @@ def infra_retries_never_spent() -> Context:
 
 
 def replay_cuts_at_the_first() -> Context:
-    """A restart lets an outcome count that a later change of the wish had taken back."""
+    """A restart lets an outcome count that a later change of the spec had taken back."""
 
     def earliest(places: Iterable[int], *, default: int) -> int:
         return min(places, default=default)
@@ -257,7 +257,7 @@ def replay_cuts_at_the_first() -> Context:
 
 
 def fence_open() -> Context:
-    """What was stopped because its wish had changed counts when it succeeds all the same."""
+    """What was stopped because its spec had changed counts when it succeeds all the same."""
     return swapped(outcome, "FENCED", frozenset())
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from fleetctl.controllers import cache
-from fleetctl.controllers.cache import Content, Facts, Key
 from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.reuse import cache
+from fleetctl.controllers.reuse.cache import Content, Facts, Key
 from fleetctl.engine.decide import intents
 from fleetctl.engine.observe.records import Records
 from fleetctl.stores.base import Remembered
@@ -72,8 +72,8 @@ def remembered_when_it_begins() -> Context:
     def make(entered: Callable[..., None]) -> Callable[..., None]:
         def patched(self: Records, owner: Any, run: Run) -> None:
             entered(self, owner, run)
-            told = replace(run, state=RunState.SUCCEEDED, ended_at_s=run.started_at_s)
-            self._remember(owner, told, None, {})
+            message = replace(run, state=RunState.SUCCEEDED, ended_at_s=run.started_at_s)
+            self._remember(owner, message, None, {})
 
         return patched
 

@@ -10,7 +10,7 @@ from typing import Any
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Allowance, Held, Tariff
+from fleetctl.controllers.money.budget import Allowance, Held, UnitPrice
 from fleetctl.controllers.schedule import affordable
 from fleetctl.engine.capacity import prices
 from fleetctl.engine.decide import intents
@@ -59,14 +59,14 @@ def reservations_forgotten_in_a_crash() -> Context:
 def unknown_price_is_free() -> Context:
     """A run whose price nobody knows counts as one that costs nothing."""
 
-    def make(tariff: Callable[..., Tariff]) -> Callable[..., Tariff]:
-        def patched(*which: Any) -> Tariff:
-            found = tariff(*which)
+    def make(unit_price: Callable[..., UnitPrice]) -> Callable[..., UnitPrice]:
+        def patched(*which: Any) -> UnitPrice:
+            found = unit_price(*which)
             return replace(found, usd_per_s=found.usd_per_s or 0.0)
 
         return patched
 
-    return around(affordable, "tariff_of", make)
+    return around(affordable, "unit_price_of", make)
 
 
 def released_when_stopped_and_not_when_gone() -> Context:

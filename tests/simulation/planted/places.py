@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.schedule.capacity import Seats
-from fleetctl.controllers.status_keys import SPILLED_OVER
+from fleetctl.controllers.schedule.capacity import Slots
+from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
 from fleetctl.engine.capacity import admission
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.decide import intents
-from fleetctl.engine.execute.rate_limit import Gate
+from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.observe.records import Records
 from fleetctl.stores.sqlite.creates import SqliteCreates
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -57,25 +57,25 @@ def provider_limit_counts_running_alone() -> Context:
     return around(admission, "_held", make)
 
 
-def lowered_limit_ignored_by_wished_starts() -> Context:
-    """A start that was wished for under a greater limit is made under a smaller one."""
-    return swapped(Seats, "over", lambda self: {})
+def lowered_limit_ignored_by_starts() -> Context:
+    """A start that was desired under a greater limit is made under a smaller one."""
+    return swapped(Slots, "over", lambda self: {})
 
 
 def breaker_counted_once_a_turn() -> Context:
-    """All that starts in one turn sees the spend from before it."""
+    """All that starts in one tick sees the spend from before it."""
 
     both = ExitStack()
-    both.enter_context(swapped(Seats, "take", lambda self, where: None))
+    both.enter_context(swapped(Slots, "take", lambda self, where: None))
     both.enter_context(
         swapped(Admission, "started", lambda self, track, runs, now_s: None),
     )
     return both
 
 
-def creates_not_counted_at_the_gate() -> Context:
-    """Only new wishes count against createsPerMinute, and no start that is asked for again."""
-    return swapped(Gate, "_create_at_s", lambda self, now_s: now_s)
+def creates_not_counted_at_the_rate_limiter() -> Context:
+    """Only new specs count against createsPerMinute, and no start that is asked for again."""
+    return swapped(RateLimiter, "_create_at_s", lambda self, now_s: now_s)
 
 
 def creates_forgotten_at_restart() -> Context:
@@ -101,9 +101,9 @@ PLANTS: tuple[Plant, ...] = (
     moved_before_it_is_confirmed_gone,
     spill_costs_an_attempt,
     provider_limit_counts_running_alone,
-    lowered_limit_ignored_by_wished_starts,
+    lowered_limit_ignored_by_starts,
     breaker_counted_once_a_turn,
-    creates_not_counted_at_the_gate,
+    creates_not_counted_at_the_rate_limiter,
     creates_forgotten_at_restart,
     limits_forgotten_at_restart,
 )

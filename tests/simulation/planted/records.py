@@ -10,8 +10,8 @@ from typing import Any
 
 from fleetctl.apply import draft
 from fleetctl.controllers.history import attempts
-from fleetctl.controllers.history.curves import Curves
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.metrics.curves import Curves
 from fleetctl.controllers.history.replay import Replayed
 from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.model import Metric, Resource, Run, RunState
@@ -20,7 +20,7 @@ from fleetctl.engine.decide import intents, passes
 from fleetctl.engine.decide import load as reading
 from fleetctl.engine.observe import observations
 from fleetctl.engine.observe.records import Records
-from fleetctl.engine.turn import Turns
+from fleetctl.engine.tick import Ticks
 from fleetctl.stores.sqlite.resources import SqliteResources
 from fleetctl.stores.sqlite.runs import SqliteRuns
 from fleetctl.stores.sqlite.session import Session
@@ -137,8 +137,8 @@ def a_winner_is_taken_before_its_sweep_is_over() -> Context:
     def make(winner_of: Callable[..., Any]) -> Callable[..., Any]:
         def patched(sweep: Resource | None, name: str) -> Any:
             if sweep is not None and '"best"' in sweep.status:
-                told = json.loads(sweep.status) | {"phase": "Succeeded"}
-                sweep = replace(sweep, status=json.dumps(told))
+                document = json.loads(sweep.status) | {"phase": "Succeeded"}
+                sweep = replace(sweep, status=json.dumps(document))
             return winner_of(sweep, name)
 
         return patched
@@ -203,8 +203,8 @@ def outcome_overwritten() -> Context:
     def make(advance: Callable[..., bool]) -> Callable[..., bool]:
         def patched(self: SqliteRuns, run: Run, **options: Any) -> bool:
             second = run.state is RunState.SUCCEEDED and run.attempt > 1
-            told = replace(run, state=RunState.LOST) if second else run
-            return advance(self, told, **(options | {"from_states": frozenset(RunState)}))
+            message = replace(run, state=RunState.LOST) if second else run
+            return advance(self, message, **(options | {"from_states": frozenset(RunState)}))
 
         return patched
 
@@ -212,7 +212,7 @@ def outcome_overwritten() -> Context:
 
 
 def stop_not_recorded() -> Context:
-    """The wish to stop a run is known in memory alone."""
+    """The spec to stop a run is known in memory alone."""
     return swapped(Records, "changed", lambda self, run: None)
 
 
@@ -238,7 +238,7 @@ def starting_lost_at_restart() -> Context:
     """A restarted controller takes every start that it finds unanswered for lost."""
 
     def make(read: Callable[..., None]) -> Callable[..., None]:
-        def patched(self: Turns, owner: Any) -> None:
+        def patched(self: Ticks, owner: Any) -> None:
             read(self, owner)
             for run in list(owner.work.history.live.values()) if owner.work else ():
                 if run.state is RunState.STARTING:
@@ -247,7 +247,7 @@ def starting_lost_at_restart() -> Context:
 
         return patched
 
-    return around(Turns, "_read", make)
+    return around(Ticks, "_read", make)
 
 
 def superseded_counts_at_restart() -> Context:

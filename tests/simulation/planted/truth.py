@@ -9,10 +9,10 @@ from typing import Any
 
 from fleetctl.controllers.model import Ended, Run, RunState
 from fleetctl.engine.execute import executor
-from fleetctl.engine.messages import StartUnknown, StartWaits
 from fleetctl.engine.observe import observations
-from fleetctl.engine.observe.observations import Sightings
+from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.replies import Answers
+from fleetctl.engine.shared.messages import StartUnknown, StartWaits
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -115,7 +115,7 @@ def refusal_is_waited_for() -> Context:
 
 def stale_sandbox_end_believed() -> Context:
     """An idle sandbox that a look-up misses is taken for closed."""
-    return swapped(Sightings, "_settled_by_end", lambda self, last, fact: True)
+    return swapped(Observations, "_settled_by_end", lambda self, last, fact: True)
 
 
 PLANTS: tuple[Plant, ...] = (

@@ -8,10 +8,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from fleetctl.daemon.client import NotRunning, ask
-from fleetctl.daemon.patience import Unanswered
-from fleetctl.daemon.spawn import holder
-from tests.contracts.local_worlds import stop_keepers
+from fleetctl.daemon.reach.client import NotRunning, ask
+from fleetctl.daemon.reach.patience import Unanswered
+from fleetctl.daemon.reach.spawn import holder
+from tests.contracts.local_worlds import stop_supervisors
 
 
 def end(home: Path) -> None:
@@ -19,4 +19,4 @@ def end(home: Path) -> None:
         with suppress(NotRunning, Unanswered):  # it is coming up, or leaving
             ask(home, {"verb": "shutdown"})
         time.sleep(0.05)
-    stop_keepers(home)
+    stop_supervisors(home)

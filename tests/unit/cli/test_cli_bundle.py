@@ -46,10 +46,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             row = Resource(f"u{number}", kind, name, 1, 0, json.dumps(spec), "", {}, {}, 5.0)
             store.resources.put(row, expected_version=None)
     store.close()
-    said = "".join(f"something failed with {one} and token={one}\n" for one in CANARIES)
-    (place / LOG).write_text("first line\n" + said)
+    message = "".join(f"something failed with {one} and token={one}\n" for one in CANARIES)
+    (place / LOG).write_text("first line\n" + message)
     (place / "crashes").mkdir()
-    (place / "crashes" / "crash-20260101-000000-1.log").write_text(f"ZeroDivisionError\n{said}")
+    (place / "crashes" / "crash-20260101-000000-1.log").write_text(f"ZeroDivisionError\n{message}")
     return place
 
 

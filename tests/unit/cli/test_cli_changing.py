@@ -30,8 +30,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     store = open_store(place, SystemClock())
     with store.transaction():
         for name, labels in (("a", {"team": "rlm"}), ("b", {"team": "x"})):
-            notes = {"note": "mine", "fleetctl.dev/estimate": "{}"}
-            row = Resource(f"u-{name}", "BatchJob", name, 3, 0, SPEC, "", labels, notes, 5.0)
+            fields = {"note": "mine", "fleetctl.dev/estimate": "{}"}
+            row = Resource(f"u-{name}", "BatchJob", name, 3, 0, SPEC, "", labels, fields, 5.0)
             store.resources.put(row, expected_version=None)
     store.close()
     return place

@@ -11,7 +11,7 @@ import pytest
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.home import SOCKET
-from fleetctl.daemon.client import NotRunning, ask, ping, raise_refusal
+from fleetctl.daemon.reach.client import NotRunning, ask, ping, raise_refusal
 from tests.cli_controller import controller
 
 

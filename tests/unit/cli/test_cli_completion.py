@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.cli.command.verbs import VERBS
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.verbs import VERBS
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
 from tests.unit.cli.terminals import Terminal

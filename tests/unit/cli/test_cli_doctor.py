@@ -156,8 +156,8 @@ def test_a_controller_of_another_version_is_bad_and_told_how_to_be_replaced(
 ) -> None:
     home = machine.directory / "home"
     machine.declare("Volume", {})
-    told = {"ok": True, "pid": 1, "ready": True, "live": 0, "version": version}
-    reply = json.dumps(told).encode() + b"\n"
+    fields = {"ok": True, "pid": 1, "ready": True, "live": 0, "version": version}
+    reply = json.dumps(fields).encode() + b"\n"
     with open(home / LOCK, "w") as lock, controller(home, lambda _: reply):
         lock.write("4121 boot")
         lock.flush()

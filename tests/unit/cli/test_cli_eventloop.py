@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.daemon import spawn
-from fleetctl.daemon.client import ask
+from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import ask
 from tests.living import alive
 
 # What a controller does, and then Modal's SDK: a loop for itself, in a thread, by `asyncio.run`.

@@ -11,7 +11,7 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.manifest.hints.fields import Field, manifest_field
 from fleetctl.manifest.schemas import schema_of
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 
 
 def fleetctl(*words: str) -> tuple[int, str, str]:
@@ -112,7 +112,7 @@ def test_schema_prints_what_the_models_say(kind: str) -> None:
 
 
 def test_api_resources_lists_every_kind_with_verbs_that_exist() -> None:
-    from fleetctl.cli.verbs import VERBS
+    from fleetctl.cli.command.verbs import VERBS
 
     _, text, _ = fleetctl("api-resources", "-o", "json")
     rows = json.loads(text)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.flags import Parser, joined
-from fleetctl.cli.values import count, duration_s, indexes
-from fleetctl.cli.verbs import VERBS
+from fleetctl.cli.command.flags import Parser, joined
+from fleetctl.cli.command.values import count, duration_s, indexes
+from fleetctl.cli.command.verbs import VERBS
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.views.selectors import matches, selector

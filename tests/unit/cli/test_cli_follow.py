@@ -17,7 +17,7 @@ from fleetctl.cli.output.live import LiveProgress
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import LOCK
-from fleetctl.daemon import spawn
+from fleetctl.daemon.reach import spawn
 from fleetctl.stores.read.reader import ResourceRow, RunRow, TaskRow
 from fleetctl.views.goals import Goal, Outcome, answer
 from fleetctl.views.objects import View, view

@@ -8,14 +8,14 @@ from typing import Any
 
 from fleetctl.apply.cost.forecast import forecast
 from fleetctl.apply.forecast import Forecast, may_cost, noted
-from fleetctl.apply.options import Order, wished
 from fleetctl.apply.propose import propose
-from fleetctl.cli.apply.cost_lines import cost_lines
+from fleetctl.apply.request.options import Order, desired_now
+from fleetctl.cli.apply.screens.cost_lines import cost_lines
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
 from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.wiring.accounts import Accounts
-from tests.unit.engine.test_engine_wishes import manifest
+from tests.unit.engine.test_engine_desired import manifest
 from tests.unit.planning.test_planning_report import job, stored
 
 PRICED = manifest("Provider", "modal", {"prices": {"perHour": 3.6}, "limits": {"maxConcurrent": 3}})
@@ -38,11 +38,11 @@ def job_at(*places: dict[str, Any], **fields: Any) -> Manifest:
 
 
 def test_new_work_says_where_it_runs_and_what_it_costs_at_most(tmp_path: Path) -> None:
-    wish = job_at(
+    desired = job_at(
         {"provider": "modal"}, {"provider": "daytona", "maxPricePerHour": 0.01},
         {"provider": "local"}, parallelism=5, budget={"maxCost": 25},
     )  # fmt: skip
-    found = told(tmp_path / "home", PRICED, wish)["batchjob/job"]
+    found = told(tmp_path / "home", PRICED, desired)["batchjob/job"]
     assert lines(found) == (
         "placement  modal (3 slots), then local (2 slots); "
         "not daytona: $0.0666/h is above its maxPricePerHour of $0.0100/h",
@@ -85,7 +85,7 @@ def test_another_estimate_does_not_move_the_world_under_a_saved_plan(tmp_path: P
     found = told(home, PRICED, job(5, timeout_s=100))
     estimated = noted(changes, found)
     assert estimated != changes
-    assert wished(estimated) == wished(changes)
+    assert desired_now(estimated) == desired_now(changes)
 
 
 def test_work_that_nothing_bounds_says_so(tmp_path: Path) -> None:
@@ -95,8 +95,11 @@ def test_work_that_nothing_bounds_says_so(tmp_path: Path) -> None:
 
 
 def test_a_function_that_keeps_containers_warm_says_what_they_cost_an_hour(tmp_path: Path) -> None:
-    wish = {"provider": "modal", "minContainers": 2, "resources": {"gpu": "H100:8"}}
-    function, team = manifest("Function", "warm", wish), manifest("Budget", "team", {"maxCost": 9})
+    desired = {"provider": "modal", "minContainers": 2, "resources": {"gpu": "H100:8"}}
+    function, team = (
+        manifest("Function", "warm", desired),
+        manifest("Budget", "team", {"maxCost": 9}),
+    )
     providers = Accounts(tmp_path / "home", store_id="", notify=lambda run: None).backends
     assert may_cost([function], providers, {})
     found = told(tmp_path / "home", team, function)["function/warm"]
@@ -109,5 +112,5 @@ def test_a_function_that_keeps_containers_warm_says_what_they_cost_an_hour(tmp_p
 
 def test_a_function_that_keeps_none_is_not_reckoned(tmp_path: Path) -> None:
     providers = Accounts(tmp_path / "home", store_id="", notify=lambda run: None).backends
-    for wish in ({"provider": "modal"}, {"provider": "local", "minContainers": 2}):
-        assert not may_cost([manifest("Function", "cold", wish)], providers, {})
+    for desired in ({"provider": "modal"}, {"provider": "local", "minContainers": 2}):
+        assert not may_cost([manifest("Function", "cold", desired)], providers, {})

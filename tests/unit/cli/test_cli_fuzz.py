@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.cli.command.verbs import VERBS
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.verbs import VERBS
 from fleetctl.common.home import STATE_DB
 from tests.cli_controller import controller
 from tests.golden.cli.cli_world import build
@@ -58,13 +58,13 @@ def told(words: list[str], *, terminal: bool = False) -> str:
     out = io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", newline="")
     code = guarded(words, Screen(out, talk, out_is_terminal=terminal, talk_is_terminal=terminal))
     out.flush()
-    said = talk.getvalue() + raw.getvalue().decode("utf-8", "replace")
-    assert "has a bug" not in said, f"{words} said {said}{_traceback(said)}"
+    message = talk.getvalue() + raw.getvalue().decode("utf-8", "replace")
+    assert "has a bug" not in message, f"{words} said {message}{_traceback(message)}"
     assert "Traceback" not in talk.getvalue(), words
     assert code in CODES, f"{words} ended with {code}"
     if code not in (0, 1):  # 1 is also how `diff` and `doctor` say what they found
-        assert "error: " in talk.getvalue(), f"{words} ended with {code} and said {said}"
-    return said
+        assert "error: " in talk.getvalue(), f"{words} ended with {code} and said {message}"
+    return message
 
 
 def _traceback(said: str) -> str:

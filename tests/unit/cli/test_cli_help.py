@@ -11,10 +11,10 @@ from importlib import import_module
 
 import pytest
 
-from fleetctl.cli.flags import Parser
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.verbs import VERBS
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.verbs import VERBS
 
 SUMMARY_CHARS_MAX = 80
 EXAMPLES_MIN = 3

@@ -18,10 +18,10 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.system.doctor import _controller
 from fleetctl.common.home import LOCK, SOCKET
-from fleetctl.daemon import client, patience, spawn
-from fleetctl.daemon.client import ask
-from fleetctl.daemon.holder import held_by, is_same, kernel_says, pulse
-from fleetctl.daemon.patience import Hung
+from fleetctl.daemon.reach import client, patience, spawn
+from fleetctl.daemon.reach.client import ask
+from fleetctl.daemon.reach.holder import held_by, is_same, kernel_says, pulse
+from fleetctl.daemon.reach.patience import Hung
 from tests.unit.cli.ending import end
 
 JOB = """

@@ -17,7 +17,7 @@ HEAVY = {
     "pydantic", "yaml", "rich", "asyncio", "uvloop", "dataclasses", "inspect", "subprocess",
     "importlib.metadata",
     "fleetctl.engine", "fleetctl.providers.local.provider", "fleetctl.manifest.loader",
-    "fleetctl.stores.sqlite.store", "fleetctl.controllers.model", "fleetctl.specs.batchjob",
+    "fleetctl.stores.sqlite.store", "fleetctl.controllers.model", "fleetctl.specs.kinds.batchjob",
 }  # fmt: skip
 PROGRAM = """
 import sys

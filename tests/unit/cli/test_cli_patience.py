@@ -18,8 +18,8 @@ class Clock:
 
 
 def seen(lack: str = "", *, generation: int = 1) -> View:
-    told = {"lack": lack, "reason": "SecretMissing", "message": "no secret", "hint": "apply it"}
-    status = {"observedGeneration": 1, "phase": "Pending", **({"stuck": told} if lack else {})}
+    fields = {"lack": lack, "reason": "SecretMissing", "message": "no secret", "hint": "apply it"}
+    status = {"observedGeneration": 1, "phase": "Pending", **({"stuck": fields} if lack else {})}
     row = ResourceRow(
         uid="u", kind="BatchJob", name="job", generation=generation, version=1, created_at_s=0.0,
         deleted_at_s=None, labels={}, annotations={}, status=json.dumps(status),

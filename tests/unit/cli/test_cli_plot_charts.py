@@ -27,9 +27,9 @@ from fleetctl.cli.report.plotting.curves import (
     thinned,
 )
 from fleetctl.cli.report.plotting.scales import LINEAR, LOG, WORDS, of_numbers, of_words
-from fleetctl.cli.report.plotting.svg import svg_file
-from fleetctl.cli.report.plotting.terminal import draw, look
 from fleetctl.cli.report.plotting.trials import Study, columns, constants, trial
+from fleetctl.cli.report.plotting.writers.svg import svg_file
+from fleetctl.cli.report.plotting.writers.terminal import draw, look
 
 
 def study(*scores: float | None, goal: str = "minimize", **params: list[object]) -> Study:

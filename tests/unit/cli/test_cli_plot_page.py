@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 from fleetctl.cli.report.plotting.charts import KINDS, Nothing, charts_of
 from fleetctl.cli.report.plotting.curves import metric_chart
-from fleetctl.cli.report.plotting.page import html_page
-from fleetctl.cli.report.plotting.svg import svg_file
 from fleetctl.cli.report.plotting.trials import Study, trial
+from fleetctl.cli.report.plotting.writers.page import html_page
+from fleetctl.cli.report.plotting.writers.svg import svg_file
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 SVG = "{http://www.w3.org/2000/svg}"

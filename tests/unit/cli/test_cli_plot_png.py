@@ -10,7 +10,7 @@ from matplotlib.image import imread
 
 from fleetctl.cli.report.plotting.charts import KINDS, charts_of
 from fleetctl.cli.report.plotting.curves import metric_chart
-from fleetctl.cli.report.plotting.png import DOTS_PER_INCH, INCHES_WIDE, png
+from fleetctl.cli.report.plotting.writers.png import DOTS_PER_INCH, INCHES_WIDE, png
 from fleetctl.common.errors import Refused
 from tests.golden.plots.plot_studies import curves, support_vectors
 

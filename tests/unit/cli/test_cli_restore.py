@@ -16,7 +16,7 @@ import pytest
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.home import LAST_BACKUP, RESTORED
-from fleetctl.daemon import spawn
+from fleetctl.daemon.reach import spawn
 from tests.unit.cli.ending import end
 
 DEADLINE_S = 90.0

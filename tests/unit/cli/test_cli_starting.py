@@ -11,7 +11,7 @@ import pytest
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.home import LOCK, LOG
-from fleetctl.daemon import client, spawn
+from fleetctl.daemon.reach import client, spawn
 from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
 

@@ -16,7 +16,7 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import StoreError
 from fleetctl.common.home import LAST_BACKUP, STATE_DB
-from fleetctl.daemon.client import ask
+from fleetctl.daemon.reach.client import ask
 from tests.unit.stores.asking_world import build_costs
 from tests.unit.stores.stores_disks import on_a_small_disk
 
@@ -83,8 +83,8 @@ def test_a_home_that_is_not_ours_is_said_by_who_asks_the_controller(tmp_path: Pa
     if os.geteuid() == 0:
         program = (
             "import os, sys; from pathlib import Path\n"
-            "from fleetctl.daemon.client import ask\n"
-            "import fleetctl.daemon.holder, encodings.idna\n"
+            "from fleetctl.daemon.reach.client import ask\n"
+            "import fleetctl.daemon.reach.holder, encodings.idna\n"
             "who = (65534,) * 3; os.setgroups([]); os.setresgid(*who); os.setresuid(*who)\n"
             "ask(Path(sys.argv[1]), {'verb': 'ping'})\n"
         )

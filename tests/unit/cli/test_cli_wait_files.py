@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
-from fleetctl.daemon import spawn
+from fleetctl.daemon.reach import spawn
 from tests.unit.cli.ending import end
 
 JOB = """

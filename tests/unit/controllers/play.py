@@ -10,18 +10,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fleetctl.controllers.desired import Desired, Prior, Wait
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
-from fleetctl.controllers.kind import KindController, outdated, superseded
 from fleetctl.controllers.kinds.registry import CONTROLLERS
-from fleetctl.controllers.lint import lint
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.plan import CloseSandbox, Drop, FreeScratch, Plan, Rollout, Start, Stop
+from fleetctl.controllers.planning.kind import KindController, outdated, superseded
+from fleetctl.controllers.planning.lint import lint
+from fleetctl.controllers.planning.plan import (
+    CloseSandbox,
+    Drop,
+    FreeScratch,
+    Plan,
+    Rollout,
+    Start,
+    Stop,
+)
 from fleetctl.controllers.reconcile import reconcile
 from fleetctl.controllers.status import prior_of, status_of
-from fleetctl.controllers.wish import Prior, Wait, Wish
 from fleetctl.specs.content import NO_PINS, Pins
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.hashing import canonical_json
 
 LOCAL = {"local": 4}
@@ -46,7 +54,7 @@ class Play:
         self.spec = dict(spec)
         self.controller, self.history = self.replayed()
 
-    # -- wishes ------------------------------------------------------------------------------------
+    # -- specs ------------------------------------------------------------------------------------
 
     def change(self, **fields: Any) -> None:
         """A new generation of the spec. None takes a field away."""
@@ -79,7 +87,7 @@ class Play:
 
     def look(self) -> Plan:
         """What a pass would decide now. Nothing happens."""
-        plan = reconcile(self.wish(), self.history, self.now_s)
+        plan = reconcile(self.desired(), self.history, self.now_s)
         limit = self.controller.policy.parallelism
         assert lint(plan, self.history, parallelism=limit) == []
         return plan
@@ -97,11 +105,11 @@ class Play:
                 case CloseSandbox():
                     self.history.sandboxes.closing(action.sandbox)
         if not plan.final:
-            self.status = status_of(plan, self.wish(), self.history, self.status, self.now_s)
+            self.status = status_of(plan, self.desired(), self.history, self.status, self.now_s)
         return plan
 
-    def wish(self) -> Wish:
-        return Wish(
+    def desired(self) -> Desired:
+        return Desired(
             uid="u1",
             generation=self.generation,
             deleted=self.deleted,

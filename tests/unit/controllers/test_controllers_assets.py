@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.controllers.kinds.assets import AssetWish, reconcile_asset
-from fleetctl.controllers.plan import (
+from fleetctl.controllers.kinds.assets import DesiredAsset, reconcile_asset
+from fleetctl.controllers.planning.plan import (
     Drop,
     EnsureFunction,
     EnsureVolume,
@@ -14,7 +14,7 @@ from fleetctl.controllers.plan import (
     RemoveVolume,
 )
 
-VOLUME = AssetWish(
+VOLUME = DesiredAsset(
     uid="u",
     kind="Volume",
     name="data",
@@ -55,11 +55,11 @@ def test_deleting_a_retained_volume_leaves_its_data_alone() -> None:
 
 
 def test_the_data_goes_only_after_the_last_user() -> None:
-    wish = replace(VOLUME, deleted=True, delete_data=True, users=("batchjob/a", "sweep/b"))
-    plan = reconcile_asset(wish)
+    desired = replace(VOLUME, deleted=True, delete_data=True, users=("batchjob/a", "sweep/b"))
+    plan = reconcile_asset(desired)
     assert plan.actions == ()
     assert plan.message == "still used by batchjob/a, sweep/b"
-    plan = reconcile_asset(replace(wish, users=()))
+    plan = reconcile_asset(replace(desired, users=()))
     assert plan.actions == (RemoveVolume("data", "local", "deletionPolicy is Delete"),)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleetctl.controllers.plan import Phase, Plan, Start, Stop
+from fleetctl.controllers.planning.plan import Phase, Plan, Start, Stop
 from tests.unit.controllers.play import Play, job
 
 

@@ -14,7 +14,7 @@ from fleetctl.controllers.money.budget import (
     Denied,
     Held,
     OnExceeded,
-    Tariff,
+    UnitPrice,
     accrued_usd,
     charge_usd,
     lasts_s,
@@ -23,8 +23,8 @@ from fleetctl.controllers.money.budget import (
     selects,
     worst_case_usd,
 )
-from fleetctl.controllers.placement import Offer
-from fleetctl.controllers.plan import Shortage
+from fleetctl.controllers.planning.placement import Offer
+from fleetctl.controllers.planning.plan import Shortage
 from fleetctl.controllers.reconcile import reconcile
 from tests.unit.controllers.play import Play
 
@@ -42,7 +42,7 @@ def account(max_usd: float = 10.0, **changes: float) -> Account:
 def take(
     *accounts: Account, usd_per_s: float | None = 0.01, seconds: float = 300.0
 ) -> Held | Denied:
-    return Allowance(accounts).take(Tariff(usd_per_s, seconds), "cloud")
+    return Allowance(accounts).take(UnitPrice(usd_per_s, seconds), "cloud")
 
 
 def denied(it: Held | Denied) -> Denied:
@@ -188,16 +188,16 @@ def test_an_object_waits_for_room_and_not_for_money_where_a_full_place_would_be_
     prices = {"dear": 1.0, "cheap": 0.001}
     digest = play.controller.template_hash
 
-    wish = replace(
-        play.wish(),
+    desired = replace(
+        play.desired(),
         providers=dict.fromkeys(prices, 4),
         offers={digest: {name: Offer(price) for name, price in prices.items()}},
         allowance=Allowance((account(0.5),)),
         shortages={"cheap": Shortage(0, play.now_s + 30.0, "it answered NoRoom")},
     )
-    plan = reconcile(wish, play.history, play.now_s)
+    plan = reconcile(desired, play.history, play.now_s)
     assert (plan.reason, plan.actions) == ("Crowded", ())
     assert plan.message.startswith("provider `cheap`, which is paid for: it answered NoRoom; ")
     assert plan.wake_at_s == play.now_s + 30.0
-    poor = replace(wish, allowance=Allowance((account(0.01),)))
+    poor = replace(desired, allowance=Allowance((account(0.01),)))
     assert reconcile(poor, play.history, play.now_s).reason != "Crowded"

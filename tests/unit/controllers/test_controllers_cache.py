@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.cache import Content, Facts, Key, content, found, key_of
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.reuse.cache import Content, Facts, Key, content, found, key_of
 from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 
 COMMIT = "0123456789" * 4
 STATED = {"policy": "ReuseSucceeded"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.controllers.model import RunState
-from fleetctl.controllers.plan import CloseSandbox, Phase, Start, Stop
+from fleetctl.controllers.planning.plan import CloseSandbox, Phase, Start, Stop
 from tests.unit.controllers.play import Play, job
 
 OTHER = {"python": "SUBMIT(ok=False)"}

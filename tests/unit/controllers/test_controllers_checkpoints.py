@@ -8,7 +8,7 @@ import pytest
 
 from fleetctl.controllers.history.checkpoints import STEPS_BACK_MAX, Saves
 from fleetctl.controllers.model import CheckpointOrder, Saved
-from fleetctl.controllers.plan import Phase
+from fleetctl.controllers.planning.plan import Phase
 from tests.unit.controllers.play import Play
 
 CHECKPOINT = {"path": "/ckpt"}

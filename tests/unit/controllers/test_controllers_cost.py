@@ -8,7 +8,7 @@ import pytest
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
-from fleetctl.controllers.history.retry import Limits
+from fleetctl.controllers.history.retries.retry import Limits
 from fleetctl.controllers.model import Run, RunState
 
 RUN = Run("r0", "u", 0, 1, RunState.RUNNING, "local", "r0", "t", "{}", "p", 10.0, started_at_s=20.0)

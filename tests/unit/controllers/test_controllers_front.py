@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleetctl.controllers.history.front import Front, Values
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.metrics.front import Front, Values
 from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.trials.telling import FRONT_SHOWN_MAX, front_status
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 
 
 def beaten(values: Values, by: Values) -> bool:

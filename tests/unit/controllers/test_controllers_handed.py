@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.kind import Keep, StopNow
 from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.planning.kind import Keep, StopNow
 from fleetctl.controllers.trials.served import lacking_of
 from fleetctl.controllers.wandb.handed import Home, Said
 from fleetctl.specs.content import Pins
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 
 HOME = Home("abc", "key", "acme", "digits", "https://wandb.ai/acme/digits/sweeps/abc", made=True)
 RUNNING = Said(home=HOME, state="RUNNING", sure=True)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from fleetctl.controllers.history.curves import Curves
+from fleetctl.controllers.history.metrics.curves import Curves
 from fleetctl.controllers.model import Metric
 from fleetctl.controllers.trials.early_terminate import early_end, rungs, stopped_at, threshold
 from fleetctl.specs.search.early_terminate import EarlyTerminate
@@ -34,13 +34,13 @@ def reports(values: Sequence[float | str | None], name: str = "loss") -> list[Me
 def played(case: dict[str, Any], early: EarlyTerminate, *, shuffled: int | None = None) -> Curves:
     """All reports of all runs; shuffled: one at a time, in a random order between the runs."""
     curves = Curves("loss", maximize=case["goal"] == "maximize", bands=early.bands)
-    told = [(index, it) for index, (_, run) in enumerate(case["runs"]) for it in reports(run)]
+    parts = [(index, it) for index, (_, run) in enumerate(case["runs"]) for it in reports(run)]
     if shuffled is not None:
-        order = [index for index, _ in told]
+        order = [index for index, _ in parts]
         random.Random(shuffled).shuffle(order)
-        each = {index: iter([it for at, it in told if at == index]) for index in order}
-        told = [(index, next(each[index])) for index in order]
-    for index, it in told:
+        each = {index: iter([it for at, it in parts if at == index]) for index in order}
+        parts = [(index, next(each[index])) for index in order]
+    for index, it in parts:
         curves.take(index, f"run-{index}", [it])
     return curves
 

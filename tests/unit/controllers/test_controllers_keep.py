@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.impact import impact
-from fleetctl.controllers.kind import Keep, StopNow, Verdict
 from fleetctl.controllers.kinds.batchjob import BatchJob
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Run
+from fleetctl.controllers.planning.kind import Keep, StopNow, Verdict
+from fleetctl.controllers.reuse.impact import impact
 from fleetctl.controllers.schedule.adoption import NotTaken, taking
 from tests.unit.controllers.play import Play, job
 

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.lint import lint
-from fleetctl.controllers.plan import Action, CloseSandbox, Drop, Phase, Plan, Start, Stop
+from fleetctl.controllers.planning.lint import lint
+from fleetctl.controllers.planning.plan import Action, CloseSandbox, Drop, Phase, Plan, Start, Stop
 from tests.unit.controllers.play import Play, job
 
 START = Start(

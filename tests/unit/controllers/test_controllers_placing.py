@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fleetctl.controllers.placement import HOUR_S, Candidate, Offer, Placement, Vacancy, judge
+from fleetctl.controllers.planning.placement import (
+    HOUR_S,
+    Candidate,
+    Capacity,
+    Offer,
+    Placement,
+    judge,
+)
 
 ALL = (Candidate("daytona"), Candidate("modal"), Candidate("local"))
 ORDERED = Placement(ALL)
@@ -36,7 +43,7 @@ def test_an_ordered_placement_fills_the_first_first() -> None:
 
 
 def test_a_full_one_runs_over_to_the_next_and_says_why() -> None:
-    full = {"daytona": Vacancy(free=0, full="it holds 5 of 5 sandboxes")}
+    full = {"daytona": Capacity(free=0, full="it holds 5 of 5 sandboxes")}
     assert winners(ORDERED, OFFERS, full) == ["modal"]
     assert whys(ORDERED, OFFERS, full)["daytona"] == "it holds 5 of 5 sandboxes"
     assert whys(ORDERED, OFFERS, full)["modal"] == "first in order with room"
@@ -75,16 +82,16 @@ def test_an_unknown_price_is_never_below_a_greatest_one() -> None:
 
 
 def test_a_breaker_lets_start_what_stays_below_it() -> None:
-    spare = {"modal": Vacancy(spare_usd_per_s=0.4 / HOUR_S, breaker="maxSpendPerHour $2/h")}
+    spare = {"modal": Capacity(spare_usd_per_s=0.4 / HOUR_S, breaker="maxSpendPerHour $2/h")}
     only = Placement((Candidate("modal"),))
     assert winners(only, OFFERS, spare) == ["modal"]
-    less = {"modal": Vacancy(spare_usd_per_s=0.3 / HOUR_S, breaker="maxSpendPerHour $2/h")}
+    less = {"modal": Capacity(spare_usd_per_s=0.3 / HOUR_S, breaker="maxSpendPerHour $2/h")}
     assert winners(only, OFFERS, less) == []
     assert whys(only, OFFERS, less)["modal"] == "$0.40/h more would exceed maxSpendPerHour $2/h"
 
 
 def test_an_unknown_price_does_not_start_under_a_breaker_and_says_why() -> None:
-    spare = {"local": Vacancy(spare_usd_per_s=1.0, breaker="maxSpendPerHour $2/h")}
+    spare = {"local": Capacity(spare_usd_per_s=1.0, breaker="maxSpendPerHour $2/h")}
     judged = judge(Placement((Candidate("local"),)), OFFERS, spare)[0]
     assert judged.fits and not judged.won
     assert "price is not known" in judged.why

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.controllers.reasons import REASONS, is_reason
+from fleetctl.controllers.vocabulary.reasons import REASONS, is_reason
 
 ROOT = Path(__file__).parents[3]
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*|OOMKilled")
@@ -64,8 +64,8 @@ def test_every_reason_that_is_given_is_in_the_list() -> None:
 
 
 def test_every_word_of_the_list_occurs_in_the_code() -> None:
-    said = "".join(path.read_text("utf-8") for path, _ in trees())
-    assert [word for word in REASONS if word not in said] == []
+    message = "".join(path.read_text("utf-8") for path, _ in trees())
+    assert [word for word in REASONS if word not in message] == []
 
 
 @pytest.mark.parametrize("word", sorted(REASONS))

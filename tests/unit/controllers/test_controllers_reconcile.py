@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.controllers.history.retry import MAX_LIFETIME
+from fleetctl.controllers.desired import Wait
+from fleetctl.controllers.history.retries.retry import MAX_LIFETIME
 from fleetctl.controllers.model import RunState
-from fleetctl.controllers.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
+from fleetctl.controllers.planning.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
 from fleetctl.controllers.schedule.starts import STARTS_PER_PASS_MAX
-from fleetctl.controllers.wish import Wait
 from tests.unit.controllers.play import START_S, Play, job
 
 

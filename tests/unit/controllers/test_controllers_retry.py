@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.controllers.history.retry import (
+from fleetctl.controllers.history.retries.retry import (
     FailureAction,
     FailureRule,
     Limits,

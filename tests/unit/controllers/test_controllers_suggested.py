@@ -30,8 +30,8 @@ def values(goal: str = "minimize", **metric: Any) -> list[float | None]:
     sign = -1.0 if goal == "maximize" else 1.0
     assert play.history.curves is not None
     for index in range(4):
-        told = [sign * (10 * index + it) for it in (3.0, 1.0, 2.0)]
-        reports = [Metric(seq, seq, "loss", value, 0.0) for seq, value in enumerate(told)]
+        parts = [sign * (10 * index + it) for it in (3.0, 1.0, 2.0)]
+        reports = [Metric(seq, seq, "loss", value, 0.0) for seq, value in enumerate(parts)]
         play.history.curves.take(index, play.live(index).name, reports)
     play.succeed(0, result=f'{{"loss": {sign * 0.5}}}')
     play.succeed(1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.controllers.kinds.trainingrun import TrainingRun
-from fleetctl.controllers.plan import Phase, Start, Stop
-from fleetctl.specs.kinds import KINDS
+from fleetctl.controllers.planning.plan import Phase, Start, Stop
+from fleetctl.specs.kinds.registry import KINDS
 from tests.unit.controllers.play import Play
 
 

@@ -12,11 +12,11 @@ from fleetctl.controllers.kinds.batchjob import BatchJob
 from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.kinds.trainingrun import TrainingRun
 from fleetctl.controllers.model import RunState, WandbTrial
-from fleetctl.controllers.plan import Phase, Start
+from fleetctl.controllers.planning.plan import Phase, Start
 from fleetctl.controllers.wandb.program import observed
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds import KINDS
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.kinds.sweep import SweepSpec
 from tests.unit.controllers.play import Play
 
 UNREAD = "ParametersUnread"

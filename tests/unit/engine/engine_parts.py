@@ -6,7 +6,7 @@ import asyncio
 from functools import cached_property
 from typing import Any
 
-from fleetctl.apply import commit
+from fleetctl.apply.write import commit
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.decide.intents import Intents
@@ -15,21 +15,21 @@ from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Suggestions
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
-from fleetctl.engine.execute.rate_limit import Gates
+from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
-from fleetctl.engine.observe.observations import Sightings
+from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.settings import Settings
+from fleetctl.engine.shared.state import State
 from fleetctl.engine.sleeping import Sleepers
-from fleetctl.engine.state import State
 from fleetctl.engine.wandb.talks import Talks
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.sqlite.store import open_memory_store
 from fleetctl.tracking.track import Track
 from tests.unit.engine.fake_world import FakeProvider, ManualClock
@@ -59,8 +59,8 @@ class Parts:
         return self.providers["local"]
 
     @cached_property
-    def gates(self) -> Gates:
-        made = Gates(self.store, self.clock)
+    def rate_limiters(self) -> RateLimiters:
+        made = RateLimiters(self.store, self.clock)
         for name, provider in self.providers.items():
             made.add(name, provider.contract)
         return made
@@ -71,7 +71,7 @@ class Parts:
 
     @cached_property
     def admission(self) -> Admission:
-        return Admission(self.state, market=self.market, gates=self.gates)
+        return Admission(self.state, market=self.market, rate_limiters=self.rate_limiters)
 
     @cached_property
     def charges(self) -> Charges:
@@ -98,7 +98,7 @@ class Parts:
     def leftovers(self) -> Leftovers:
         return Leftovers(
             backend=self.state.providers.get,
-            gate=self.gates.__getitem__,
+            rate_limiter=self.rate_limiters.__getitem__,
             backoff_s=self.state.backoff_s,
         )
 
@@ -113,8 +113,8 @@ class Parts:
         )
 
     @cached_property
-    def sightings(self) -> Sightings:
-        return Sightings(
+    def observations(self) -> Observations:
+        return Observations(
             self.state,
             records=self.records,
             market=self.market,
@@ -158,14 +158,14 @@ class Parts:
     def effects(self) -> Effects:
         return Effects(
             self.state,
-            gates=self.gates,
+            rate_limiters=self.rate_limiters,
             exceeded=self.admission.exceeded,
             secrets=lambda names, namespace: Found(),
         )
 
     # -- what a test says --------------------------------------------------------------------------
 
-    def wish(self, kind: str, name: str, spec: dict[str, Any], **labels: str) -> str:
+    def desired(self, kind: str, name: str, spec: dict[str, Any], **labels: str) -> str:
         """Stored as an apply does it; its uid."""
         checked = KINDS[kind].spec.model_validate(spec)
         about = Metadata.model_validate({"name": name, "labels": labels})

@@ -13,19 +13,26 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fleetctl.apply import commit
+from fleetctl.apply.write import commit
 from fleetctl.common.errors import StoreError, Unavailable
-from fleetctl.controllers.kind import Params
 from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Node, Observation, Resource, Run
+from fleetctl.controllers.planning.kind import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.settings import Settings
 from fleetctl.manifest import Manifest
-from fleetctl.providers.base import Contract, FunctionAsset, LogChunk, Owned, RunOrder, RunRef
+from fleetctl.providers.contract.base import (
+    Contract,
+    FunctionAsset,
+    LogChunk,
+    Owned,
+    RunRef,
+    RunRequest,
+)
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
 
 CONTRACT = Contract(
@@ -43,7 +50,7 @@ CONTRACT = Contract(
     functions=True,
 )
 SECOND_LOOK_S = Settings().second_look_s  # until what was refused is asked for again
-ROUNDS = 30  # of the event loop: more than any chain of calls and facts is long
+ROUNDS = 30  # of the event loop: more than any chain of calls and messages is long
 
 
 class ManualClock:
@@ -73,7 +80,7 @@ class FakeProvider:
     notify: Callable[[str], None] = lambda run: None
     contract: Contract = CONTRACT
     boxes: dict[str, Box] = field(default_factory=dict)
-    orders: dict[str, RunOrder] = field(default_factory=dict)  # what was begun, in this order
+    orders: dict[str, RunRequest] = field(default_factory=dict)  # what was begun, in this order
     ends: dict[str, Ended] = field(default_factory=dict)
     metrics: dict[str, list[Metric]] = field(default_factory=lambda: defaultdict(list))
     volumes: set[str] = field(default_factory=set)
@@ -135,7 +142,7 @@ class FakeProvider:
 
     # -- the provider ------------------------------------------------------------------------------
 
-    async def start(self, order: RunOrder) -> str:
+    async def start(self, order: RunRequest) -> str:
         self.asked += 1
         await self._scripted("start")
         self._count(order)
@@ -225,7 +232,7 @@ class FakeProvider:
     async def close(self) -> None:
         self.boxes.clear()
 
-    def _count(self, order: RunOrder) -> None:
+    def _count(self, order: RunRequest) -> None:
         alive = sum(box.alive for box in self.boxes.values())
         if self.quota is not None and order.run not in self.boxes and alive >= self.quota:
             text = "Total CPU limit exceeded"
@@ -288,7 +295,7 @@ class Fleet:
     async def settle(self) -> None:
         """Turns until nothing moves any more at this time."""
         for _ in range(ROUNDS):
-            self.engine.turns.make()
+            self.engine.ticks.make()
             for _ in range(3):
                 await asyncio.sleep(0)
 
@@ -296,7 +303,7 @@ class Fleet:
         self.clock.time_s += seconds
         await self.settle()
 
-    # -- wishes ------------------------------------------------------------------------------------
+    # -- specs ------------------------------------------------------------------------------------
 
     async def apply(
         self,
@@ -353,7 +360,7 @@ class Fleet:
         )
         for provider in self.providers.values():
             provider.notify = engine.notify
-        engine.turns.load()
+        engine.ticks.load()
         return store, engine
 
     async def aside(self, search: Search) -> Params | None:

@@ -9,49 +9,51 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fleetctl.apply.requests import stray_of
+from fleetctl.apply.request.fields import orphan_of
 from fleetctl.common.errors import NotFound, Unavailable, UsageError
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.daemon.adoption.adopt import Adopted, Adopter
 from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.providers.base import RunOrder
-from fleetctl.providers.orphans import SHARED, Stray, work_mark, work_of
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.contract.orphans import SHARED, Orphan, work_mark, work_of
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from tests.unit.engine.fake_world import Box, Fleet, tasks
 
 
 @dataclass
 class Claims:
-    """Strays of a provider that only notes who was claimed."""
+    """Orphans of a provider that only notes who was claimed."""
 
     fleet: Fleet
     claimed: list[tuple[str, str]] = field(default_factory=list)
     error: Exception | None = None
     swept: int = 0
 
-    async def found(self) -> Sequence[Stray]:
+    async def found(self) -> Sequence[Orphan]:
         return []
 
-    async def remove(self, stray: Stray) -> None:
+    async def remove(self, orphan: Orphan) -> None:
         raise AssertionError("nobody asked for that")
 
-    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+    async def claim(self, orphan: Orphan, store_id: str, uid: str) -> None:
         if self.error is not None:
             raise self.error
         assert store_id == self.fleet.store.store_id
-        # From here on it is ours and has no record: the sweep must not take it for a stray.
+        # From here on it is ours and has no record: the sweep must not take it for an orphan.
         self.fleet.clock.time_s += 1e6
         self.swept += await sweep(
-            self.fleet.engine.state, stray.provider, self.fleet.engine.gates[stray.provider]
+            self.fleet.engine.state,
+            orphan.provider,
+            self.fleet.engine.rate_limiters[orphan.provider],
         )
-        self.claimed.append((stray.run, uid))
+        self.claimed.append((orphan.run, uid))
 
     async def close(self) -> None:
         pass
 
 
-def stray(index: int = 0, *, spec: dict[str, object] | None = None, **changes: object) -> Stray:
+def orphan(index: int = 0, *, spec: dict[str, object] | None = None, **changes: object) -> Orphan:
     """A task of batchjob/job as a lost store left it."""
     controller = CONTROLLERS["BatchJob"](
         KINDS["BatchJob"].spec.model_validate(spec or tasks(4)), {}
@@ -69,12 +71,12 @@ def stray(index: int = 0, *, spec: dict[str, object] | None = None, **changes: o
         "uid": "uid-lost",
         "work": work_mark(unit.template_hash, unit.params_hash),
     }
-    return Stray(**(fields | changes))  # type: ignore[arg-type]
+    return Orphan(**(fields | changes))  # type: ignore[arg-type]
 
 
-def lives(fleet: Fleet, it: Stray) -> None:
+def lives(fleet: Fleet, it: Orphan) -> None:
     """Its sandbox is at the provider, and works."""
-    order = RunOrder(
+    order = RunRequest(
         it.run, it.run, "lost", it.uid, it.job, int(it.index or 0), 1,
         Template(python="pass"), "hash", {}, reusable=False,
     )  # fmt: skip
@@ -82,10 +84,10 @@ def lives(fleet: Fleet, it: Stray) -> None:
     fleet.local.boxes[it.run] = Box(it.run, it.uid, it.created_at_s, working=it.run)
 
 
-async def adopt(fleet: Fleet, *strays: Stray, into: str = "") -> tuple[list[Adopted], Claims]:
+async def adopt(fleet: Fleet, *orphans: Orphan, into: str = "") -> tuple[list[Adopted], Claims]:
     claims = Claims(fleet)
     done = await Adopter(fleet.engine.state, fleet.engine.market, lambda _: claims).adopt(
-        strays, into
+        orphans, into
     )
     await fleet.settle()
     return done, claims
@@ -94,8 +96,8 @@ async def adopt(fleet: Fleet, *strays: Stray, into: str = "") -> tuple[list[Adop
 async def test_a_unit_that_is_still_wished_for_is_taken_over_and_not_begun_again() -> None:
     async with Fleet() as fleet:
         await fleet.apply("BatchJob", "job", tasks(4, parallelism=0))
-        lives(fleet, stray(2))
-        (done,), claims = await adopt(fleet, stray(2))
+        lives(fleet, orphan(2))
+        (done,), claims = await adopt(fleet, orphan(2))
         assert (done.key, done.index, done.made, done.why) == ("batchjob/job", 2, False, "")
         assert claims.claimed == [("lost-2", fleet.row("job").uid)]
         assert claims.swept == 0 and not fleet.local.stops
@@ -111,8 +113,8 @@ async def test_a_unit_that_is_still_wished_for_is_taken_over_and_not_begun_again
 async def test_what_was_adopted_survives_a_crash_as_any_run_does() -> None:
     async with Fleet() as fleet:
         await fleet.apply("BatchJob", "job", tasks(1, parallelism=0))
-        lives(fleet, stray(0, spec=tasks(1)))
-        await adopt(fleet, stray(0, spec=tasks(1)))
+        lives(fleet, orphan(0, spec=tasks(1)))
+        await adopt(fleet, orphan(0, spec=tasks(1)))
         await fleet.crash()
         await fleet.settle()
         fleet.local.finish(0)
@@ -122,8 +124,8 @@ async def test_what_was_adopted_survives_a_crash_as_any_run_does() -> None:
 
 async def test_an_object_that_is_made_starts_nothing_and_takes_the_old_uid() -> None:
     async with Fleet() as fleet:
-        lives(fleet, stray(3))
-        (done,), _ = await adopt(fleet, stray(3))
+        lives(fleet, orphan(3))
+        (done,), _ = await adopt(fleet, orphan(3))
         assert (done.key, done.made) == ("batchjob/adopted-job", True)
         assert fleet.row("adopted-job").uid == "uid-lost"
         fleet.local.boxes["lost-3"].alive = False
@@ -136,8 +138,8 @@ async def test_an_object_that_is_made_starts_nothing_and_takes_the_old_uid() -> 
 async def test_a_cost_that_nobody_knows_is_not_called_zero() -> None:
     async with Fleet() as fleet:
         fleet.local.price = 0.1
-        lives(fleet, stray(0))
-        await adopt(fleet, stray(0))
+        lives(fleet, orphan(0))
+        await adopt(fleet, orphan(0))
         (run,) = fleet.runs("adopted-job")
         assert run.usd_per_s is None
 
@@ -150,11 +152,11 @@ async def test_each_that_cannot_be_adopted_says_why_and_is_left_alone() -> None:
         await fleet.apply("BatchJob", "idle", tasks(4, suspend=True))
         done, claims = await adopt(
             fleet,
-            stray(0),
-            stray(1),
-            stray(2, work=SHARED),
-            stray(2, job="batchjob/idle"),
-            stray(3, provider="elsewhere"),
+            orphan(0),
+            orphan(1),
+            orphan(2, work=SHARED),
+            orphan(2, job="batchjob/idle"),
+            orphan(3, provider="elsewhere"),
         )
         whys = [it.why for it in done]
         assert "task 0 has succeeded already" in whys[0]
@@ -168,8 +170,8 @@ async def test_each_that_cannot_be_adopted_says_why_and_is_left_alone() -> None:
 async def test_other_work_of_the_same_name_gets_an_object_of_its_own() -> None:
     async with Fleet() as fleet:
         await fleet.apply("BatchJob", "job", tasks(4, template={"python": "other()"}))
-        lives(fleet, stray(2))
-        (done,), _ = await adopt(fleet, stray(2))
+        lives(fleet, orphan(2))
+        (done,), _ = await adopt(fleet, orphan(2))
         assert done.key == "batchjob/adopted-job"
 
 
@@ -177,20 +179,20 @@ async def test_a_person_may_name_the_object() -> None:
     async with Fleet() as fleet:
         other = tasks(4, parallelism=0, template={"python": "other()"})
         await fleet.apply("BatchJob", "other", other)
-        lives(fleet, stray(2))
-        (done,), _ = await adopt(fleet, stray(2, work=""), into="batchjob/other")
+        lives(fleet, orphan(2))
+        (done,), _ = await adopt(fleet, orphan(2, work=""), into="batchjob/other")
         assert (done.key, done.index) == ("batchjob/other", 2)
         with pytest.raises(NotFound):
-            await adopt(fleet, stray(3), into="batchjob/none")
+            await adopt(fleet, orphan(3), into="batchjob/none")
         with pytest.raises(UsageError):
-            await adopt(fleet, stray(3), into="volume/data")
+            await adopt(fleet, orphan(3), into="volume/data")
 
 
 async def test_asking_again_after_no_answer_does_no_more_than_once() -> None:
     async with Fleet() as fleet:
-        lives(fleet, stray(1))
-        await adopt(fleet, stray(1))
-        (done,), claims = await adopt(fleet, stray(1))
+        lives(fleet, orphan(1))
+        await adopt(fleet, orphan(1))
+        (done,), claims = await adopt(fleet, orphan(1))
         assert (done.key, done.why) == ("batchjob/adopted-job", "")
         assert len(claims.claimed) == 1
         assert fleet.names() == ["adopted-job"]
@@ -200,18 +202,18 @@ async def test_a_provider_that_does_not_answer_leaves_no_record() -> None:
     async with Fleet() as fleet:
         claims = Claims(fleet, error=Unavailable("no answer"))
         (done,) = await Adopter(fleet.engine.state, fleet.engine.market, lambda _: claims).adopt(
-            [stray(1)]
+            [orphan(1)]
         )
         assert done.why == "no answer"
         assert fleet.names() == [] and not fleet.engine.state.adopting
 
 
 def test_reuse_is_told_by_the_tag() -> None:
-    order = RunOrder("r", "r", "s", "u", "batchjob/x", 0, 1, Template(), "h", {}, reusable=True)
+    order = RunRequest("r", "r", "s", "u", "batchjob/x", 0, 1, Template(), "h", {}, reusable=True)
     assert work_of(order) == SHARED
 
 
 @pytest.mark.parametrize("item", [None, {}, {"provider": "local"}, "text"])
 def test_a_request_of_another_form_is_refused(item: object) -> None:
     with pytest.raises(UsageError):
-        stray_of(item)
+        orphan_of(item)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.options import Order
 from fleetctl.apply.predictions.predict import predicted, worth_a_look
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose
+from fleetctl.apply.request.options import Order
 from fleetctl.manifest import Manifest
 from fleetctl.stores.sqlite.store import MemoryDatabase, open_memory_store
 from fleetctl.wiring.accounts import Accounts
 from tests.unit.engine.fake_world import ManualClock
-from tests.unit.engine.test_engine_wishes import manifest
+from tests.unit.engine.test_engine_desired import manifest
 
 DAYTONA = {"provider": "daytona"}
 
@@ -95,9 +95,9 @@ async def test_a_secret_that_its_provider_keeps_and_work_where_none_is_given(
     tmp_path: Path, place: str, wrong: int
 ) -> None:
     secret = manifest("Secret", "s", {"fromProvider": "kept"})
-    told = await said(tmp_path, secret, job({"provider": place}, secrets=["s"]))
-    assert len(told) == wrong
-    assert all(f"`{place}` gives work none" in it for it in told)
+    reply = await said(tmp_path, secret, job({"provider": place}, secrets=["s"]))
+    assert len(reply) == wrong
+    assert all(f"`{place}` gives work none" in it for it in reply)
 
 
 def test_work_of_this_machine_with_a_volume_is_worth_a_look() -> None:

@@ -98,8 +98,8 @@ async def test_a_question_does_not_wait_for_all_that_is_to_be_looked_at(tmp_path
         with fleet.store.transaction():
             for number in range(640):
                 uid = f"u{number}"
-                wish = Resource(uid, "BatchJob", uid, 1, 0, spec, "", {}, {}, 1.0)
-                fleet.store.resources.put(wish, expected_version=None)
+                desired = Resource(uid, "BatchJob", uid, 1, 0, spec, "", {}, {}, 1.0)
+                fleet.store.resources.put(desired, expected_version=None)
         running = asyncio.ensure_future(fleet.engine.run())
         try:
             while not fleet.engine.state.tracks:
@@ -136,8 +136,8 @@ async def test_an_applied_manifest_is_stored_when_the_answer_comes(tmp_path: Pat
 async def test_what_work_is_estimated_to_cost_is_told_and_stands_in_its_status(
     tmp_path: Path,
 ) -> None:
-    said = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9), {"action": "create"})}
-    async with served(tmp_path, lambda _: said) as api:
+    fields = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9), {"action": "create"})}
+    async with served(tmp_path, lambda _: fields) as api:
         api.fleet.local.price = 0.001
         reply = await api.apply(JOB)
         assert reply["planned"] == {"batchjob/job": {"action": "create"}}
@@ -150,11 +150,11 @@ async def test_what_work_is_estimated_to_cost_is_told_and_stands_in_its_status(
 
 
 async def test_an_estimate_is_of_the_spec_that_it_was_made_for(tmp_path: Path) -> None:
-    said = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9), {})}
-    async with served(tmp_path, lambda _: said) as api:
+    fields = {"batchjob/job": Forecast(Estimate(6.1, 4.8, 8.9), {})}
+    async with served(tmp_path, lambda _: fields) as api:
         api.fleet.local.price = 0.001
         await api.apply(JOB)
-        said["batchjob/job"] = Forecast(Estimate(9.0, 9.0, 9.0), {})
+        fields["batchjob/job"] = Forecast(Estimate(9.0, 9.0, 9.0), {})
         await api.apply(JOB)
         await api.fleet.settle()
         assert api.fleet.status("job")["cost"]["estimated"] == 6.1

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleetctl.common.errors import Refused
 from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.settings import Settings
 from tests.unit.engine.fake_world import HANG, Box, Fleet, tasks
 
 DOOMED = {"deletionPolicy": "Delete"}
@@ -124,18 +124,18 @@ async def test_a_volume_that_moves_is_made_at_its_new_place() -> None:
 # -- the sweep -------------------------------------------------------------------------------------
 
 
-def stray(fleet: Fleet, name: str) -> None:
+def orphan(fleet: Fleet, name: str) -> None:
     fleet.local.boxes[name] = Box(name, "nobody", fleet.clock.now_s())
 
 
 async def test_a_sandbox_without_a_record_is_stopped_after_a_grace_time() -> None:
     async with Fleet(settings=SETTINGS) as fleet:
         await fleet.apply("BatchJob", "job", tasks(1))
-        stray(fleet, "stray")
-        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
+        orphan(fleet, "stray")
+        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert fleet.local.boxes["stray"].alive
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        assert await sweep(fleet.engine.state, "local", fleet.engine.gates["local"]) == 1
+        assert await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"]) == 1
         assert not fleet.local.boxes["stray"].alive
         assert fleet.local.working() == [0]
 
@@ -143,20 +143,20 @@ async def test_a_sandbox_without_a_record_is_stopped_after_a_grace_time() -> Non
 async def test_the_sweep_leaves_the_runs_of_an_unreadable_object_alone() -> None:
     async with Fleet(settings=SETTINGS) as fleet:
         await fleet.apply("BatchJob", "job", tasks(1))
-        stray(fleet, "stray")
+        orphan(fleet, "stray")
         fleet.spoil("job", '{"from":"the future"}')
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        assert await sweep(fleet.engine.state, "local", fleet.engine.gates["local"]) == 1
+        assert await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"]) == 1
         assert fleet.local.working() == [0]
 
 
-async def test_a_stray_that_cannot_be_stopped_does_not_shield_the_others() -> None:
+async def test_an_orphan_that_cannot_be_stopped_does_not_shield_the_others() -> None:
     async with Fleet(settings=SETTINGS) as fleet:
-        stray(fleet, "first")
-        stray(fleet, "second")
+        orphan(fleet, "first")
+        orphan(fleet, "second")
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
         fleet.local.script["stop"] = [ConnectionError("reset")]
-        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
+        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert fleet.local.boxes["first"].alive
         assert not fleet.local.boxes["second"].alive
 
@@ -164,7 +164,7 @@ async def test_a_stray_that_cannot_be_stopped_does_not_shield_the_others() -> No
 async def test_one_sweep_stops_no_more_than_its_cap() -> None:
     async with Fleet(settings=Settings(sweep_stops_max=2)) as fleet:
         for number in range(5):
-            stray(fleet, f"stray-{number}")
+            orphan(fleet, f"stray-{number}")
         await fleet.later(fleet.local.contract.call_deadline_s + 31)
-        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
+        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert sum(box.alive for box in fleet.local.boxes.values()) == 3

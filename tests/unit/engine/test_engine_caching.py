@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply import commit
-from fleetctl.apply.options import Order
+from fleetctl.apply.request.options import Order
+from fleetctl.apply.write import commit
 from fleetctl.controllers.model import Metric
 from fleetctl.manifest import Manifest
 from fleetctl.providers.sources.revision import of_project
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.sources import Looked
 from tests.unit.engine.fake_world import Fleet
 
@@ -82,8 +82,8 @@ async def test_a_deleted_object_that_is_applied_again_runs_again() -> None:
         assert fleet.local.working() == [0, 1, 2]
 
 
-async def end_of_one_and_wish_for_its_equal(fleet: Fleet) -> None:
-    """Both come to the engine's next turn."""
+async def end_of_one_and_start_of_its_equal(fleet: Fleet) -> None:
+    """Both come to the engine's next tick."""
     await fleet.apply("BatchJob", "one", job(ITEMS[0]))
     fleet.local.finish(0, result='{"x": 1}')
     for _ in range(10):
@@ -94,9 +94,9 @@ async def end_of_one_and_wish_for_its_equal(fleet: Fleet) -> None:
 
 async def test_a_success_may_be_taken_over_in_the_commit_that_records_it() -> None:
     async with Fleet() as fleet:
-        await end_of_one_and_wish_for_its_equal(fleet)
+        await end_of_one_and_start_of_its_equal(fleet)
         assert [run.state.value for run in fleet.runs("one")] == ["Running"]
-        fleet.engine.turns.make()
+        fleet.engine.ticks.make()
         assert [run.state.value for run in fleet.runs("one")] == ["Succeeded"]
         assert [run.reason for run in fleet.runs("two")] == ["Cached"]
         await fleet.crash()
@@ -105,9 +105,9 @@ async def test_a_success_may_be_taken_over_in_the_commit_that_records_it() -> No
 
 async def test_a_success_that_is_not_written_is_not_taken_over_either() -> None:
     async with Fleet() as fleet:
-        await end_of_one_and_wish_for_its_equal(fleet)
+        await end_of_one_and_start_of_its_equal(fleet)
         fleet.fail_commits = 1
-        fleet.engine.turns.make()
+        fleet.engine.ticks.make()
         assert [run.state.value for run in fleet.runs("one")] == ["Running"]
         assert fleet.runs("two") == []
         await fleet.crash()

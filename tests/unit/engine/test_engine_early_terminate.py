@@ -159,15 +159,15 @@ HARSH = {"type": "hyperband", "min_iter": 2, "eta": 100}
 
 async def test_what_an_older_program_still_reports_does_not_reach_the_target() -> None:
     async with Fleet() as fleet:
-        wish = sweep(2, metric={"target": 0.5}, early_terminate=None)
-        await fleet.apply("Sweep", "sw", wish)
+        desired = sweep(2, metric={"target": 0.5}, early_terminate=None)
+        await fleet.apply("Sweep", "sw", desired)
         fleet.local.deaf = True
-        await fleet.apply("Sweep", "sw", {**wish, "template": {"python": "another = True"}})
+        await fleet.apply("Sweep", "sw", {**desired, "template": {"python": "another = True"}})
         await report(fleet, 0, 0.1)
         assert fleet.status("sw")["phase"] == "Running"
         fleet.local.deaf = False
         await fleet.later(60.0)
-        assert fleet.local.working() == [0, 1]  # the program that is wished for
+        assert fleet.local.working() == [0, 1]  # the program that is desired
         await report(fleet, 1, 0.1)
         fleet.local.finish(0)
         fleet.local.finish(1)

@@ -1,4 +1,4 @@
-"""What a turn costs, in function calls, which are the same on every machine and at every load."""
+"""What a tick costs, in function calls, which are the same on every machine and at every load."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sys
 from types import FrameType
 from typing import Any
 
-from fleetctl.apply import commit
-from fleetctl.engine.settings import Settings
+from fleetctl.apply.write import commit
+from fleetctl.engine.shared.settings import Settings
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from tests.unit.engine.fake_world import Fleet, tasks
 
 # A pass and a drive look at each live run a few times: 7 calls for each, and once there were 14.
@@ -36,7 +36,7 @@ class Calls:
 
 
 async def calls_of_an_end(*, done: int, live: int, over: int = 0) -> int:
-    """Calls in the one turn that hears of a task's end and starts the next, after `done` others.
+    """Calls in the one tick that hears of a task's end and starts the next, after `done` others.
 
     over: objects beside it that are over.
     """
@@ -57,7 +57,7 @@ async def calls_of_an_end(*, done: int, live: int, over: int = 0) -> int:
         for _ in range(10):
             await asyncio.sleep(0)
         with Calls() as calls:
-            fleet.engine.turns.make()
+            fleet.engine.ticks.make()
         await fleet.settle()
         assert (fleet.status("a")["succeeded"], fleet.status("a")["active"]) == (done + 1, live)
         return calls.count
@@ -90,7 +90,7 @@ async def calls_of_a_new_search(trials: int) -> int:
     async with Fleet() as fleet:
         commit.apply(fleet.store, [sweep(spec)], fleet.clock.now_s())
         with Calls() as calls:
-            fleet.engine.turns.make()
+            fleet.engine.ticks.make()
         await fleet.settle()
         assert fleet.local.working() == [0, 1, 2, 3]
         return calls.count

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply import commit
-from fleetctl.apply.options import Order
 from fleetctl.apply.prune import Pruning
+from fleetctl.apply.request.options import Order
+from fleetctl.apply.write import commit
 from fleetctl.common.errors import NotFound
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.manifest import Document, load
-from fleetctl.manifest.namespaces import Chosen
+from fleetctl.manifest.document.namespaces import Chosen
 from tests.unit.engine.fake_world import Fleet, tasks
 
 MOUNTS = {"python": "pass", "volumes": [{"name": "data", "mountPath": "/data"}]}

@@ -13,7 +13,7 @@ from fleetctl.controllers.model import Observation, RunState
 from fleetctl.daemon.verbs import Verbs
 from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.observe.reach import watch_reach
-from fleetctl.providers.base import RunOrder, RunRef
+from fleetctl.providers.contract.base import RunRef, RunRequest
 from tests.unit.engine.fake_world import CONTRACT, SECOND_LOOK_S, Fleet, tasks
 
 KEY = Unavailable(
@@ -299,7 +299,7 @@ async def test_gone_is_not_believed_while_a_start_is_under_way() -> None:
     async with Fleet(contract=LAGGING) as fleet:
         answered, start = asyncio.Event(), fleet.local.start
 
-        async def slowly(order: RunOrder) -> str:
+        async def slowly(order: RunRequest) -> str:
             handle = await start(order)
             await answered.wait()
             return handle
@@ -333,14 +333,14 @@ async def test_a_sandbox_without_a_record_keeps_the_controller_until_the_sweep_e
         assert fleet.engine.idle()
         box = next(iter(fleet.local.boxes.values()))
         fleet.local.boxes["orphan"] = replace(box, sandbox="orphan", alive=True, created_at_s=1000)
-        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
+        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert not fleet.engine.idle()
         # Two minutes: the bound, the grace and one interval of the sweep.
         assert BOUND_S + fleet.settings.sweep_grace_s + fleet.settings.sweep_s < 120
         await fleet.later(BOUND_S + fleet.settings.sweep_grace_s + 1)
-        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
+        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert not fleet.local.boxes["orphan"].alive
-        await sweep(fleet.engine.state, "local", fleet.engine.gates["local"])
+        await sweep(fleet.engine.state, "local", fleet.engine.rate_limiters["local"])
         assert fleet.engine.idle()
 
 
@@ -420,6 +420,6 @@ async def test_a_service_that_is_away_is_told_by_what_runs_there(
             async with asyncio.timeout(60):
                 while fleet.status("a")["reason"] != reason:
                     await asyncio.sleep(0.002)
-                    fleet.engine.turns.make()
+                    fleet.engine.ticks.make()
             assert fleet.local.working() == [0]
         watch.cancel()

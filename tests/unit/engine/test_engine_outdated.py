@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply import commit as wishes
 from fleetctl.apply.change import Change
 from fleetctl.apply.consent import NeedsConsent, approvable, check
-from fleetctl.apply.options import Order, order_of
 from fleetctl.apply.propose import commit, propose
-from fleetctl.apply.retry import Choice, retry
+from fleetctl.apply.request.options import Order, order_of
+from fleetctl.apply.write import commit as desired_rows
+from fleetctl.apply.write.retry import Choice, retry
 from fleetctl.common.errors import Unavailable, UsageError
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.annotations import KEPT, RERUN, ROLLOUT
 from fleetctl.tracking.sources import Looked, Sources
 from tests.unit.engine.fake_world import Fleet
@@ -148,9 +148,9 @@ async def test_kept_work_counts_until_the_work_changes_again() -> None:
 async def test_a_rollout_of_one_apply_is_no_part_of_the_object() -> None:
     async with Fleet() as fleet:
         await apply(fleet, job(completions=2, parallelism=1))
-        said = {"rollout": "FinishRunning"}
+        fields = {"rollout": "FinishRunning"}
         wanted = job(template=TWO, completions=2, parallelism=1)
-        await apply(fleet, wanted, **said)
+        await apply(fleet, wanted, **fields)
         assert "rollout" not in fleet.row("job").spec
         assert await finish(fleet) == [0, 1]  # what ran was left alone, and counts
         assert fleet.status("job")["outdated"] == 1
@@ -217,7 +217,7 @@ async def test_a_branch_that_moved_runs_again_and_a_silent_remote_leaves_what_is
     async with Fleet() as fleet:
         fleet.engine.state.sources = Sources(Path("nowhere"))
         for order in (at(one), at(two)):
-            wishes.apply(fleet.store, [wanted], fleet.clock.now_s(), order)
+            desired_rows.apply(fleet.store, [wanted], fleet.clock.now_s(), order)
             await fleet.settle()
             assert await finish(fleet) == [0, 1, 2]
         given = [fleet.local.orders[run.name].template.source for run in fleet.runs("job")]
@@ -250,9 +250,9 @@ async def test_two_checkouts_of_one_directory_agree(tmp_path: Path) -> None:
 
 async def test_a_copy_that_is_gone_is_waited_for_with_what_helps(tmp_path: Path) -> None:
     template = Template.model_validate({**ONE, "source": {"path": "src"}})
-    notes = {"fleetctl.dev/source-revision": "sha256:1", "fleetctl.dev/source-origin": "/a/src"}
+    fields = {"fleetctl.dev/source-revision": "sha256:1", "fleetctl.dev/source-origin": "/a/src"}
     with pytest.raises(Unavailable, match="no longer in the state directory") as said:
-        Sources(tmp_path).pinned(template, notes)
+        Sources(tmp_path).pinned(template, fields)
     assert said.value.hint == "apply the manifest again"
 
 

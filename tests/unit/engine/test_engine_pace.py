@@ -1,5 +1,5 @@
 """How far apart turns are: with few live runs each event is answered at once; with many, several
-share a turn. News that nothing waits for makes none of its own.
+share a tick. News that nothing waits for makes none of its own.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 
 from fleetctl.controllers.model import Metric
-from fleetctl.engine.messages import StartReplied
-from fleetctl.engine.settings import Settings
+from fleetctl.engine.shared.messages import StartReplied
+from fleetctl.engine.shared.settings import Settings
 from tests.unit.engine.fake_world import Fleet, tasks
 
 EVENT_LOOP_TURNS = 50

@@ -13,15 +13,15 @@ from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.forgetting import forget_some
 from fleetctl.engine.hurry import freed, hurry
-from fleetctl.engine.inbox import Inbox
-from fleetctl.engine.messages import Observed, StartReplied, StartWaits
 from fleetctl.engine.money.budget_status import budget_status
-from fleetctl.engine.observe.absorb import Absorber
+from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.watcher import Watcher
-from fleetctl.engine.settings import Settings
-from fleetctl.engine.turn import Turns
+from fleetctl.engine.shared.inbox import Inbox
+from fleetctl.engine.shared.messages import Observed, StartReplied, StartWaits
+from fleetctl.engine.shared.settings import Settings
+from fleetctl.engine.tick import Ticks
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.budget import BudgetSpec
+from fleetctl.specs.kinds.budget import BudgetSpec
 from tests.unit.engine.engine_parts import Parts
 from tests.unit.engine.fake_world import tasks
 
@@ -30,7 +30,7 @@ PRICED = {"limits": {"maxConcurrent": 1}, "prices": {"perHour": 3600.0}}
 
 def started(parts: Parts, count: int = 1, **fields: object) -> str:
     """The uid of a job whose runs have their intents and no sandbox yet."""
-    uid = parts.wish("BatchJob", "a", tasks(count, **fields))
+    uid = parts.desired("BatchJob", "a", tasks(count, **fields))
     parts.decide(uid)
     return uid
 
@@ -46,7 +46,7 @@ async def test_the_inbox_wakes_who_waits_and_lets_news_gather() -> None:
     await inbox.wait(1e6)
     assert len(inbox.facts) == 1
     inbox.rest()
-    inbox.crowded = True
+    inbox.at_capacity = True
     inbox.tell(StartWaits("r", "Quota", "full", 0.0, account=True))
     await inbox.wait(1e6)  # what a person waits for does not gather
 
@@ -60,11 +60,11 @@ def test_events_are_kept_until_a_turn_writes_them_and_backoff_stays_in_its_bound
     assert all(0 < parts.state.backoff_s(tries) < most_s for tries in range(1, 60))
 
 
-def test_gates_know_creates_of_an_earlier_controller() -> None:
+def test_rate_limiters_know_creates_of_an_earlier_controller() -> None:
     parts = Parts()
     with parts.store.transaction():
         parts.store.creates.add("local", parts.clock.now_s(), forget_until_s=0.0)
-    assert list(parts.gates["local"].created()) == [parts.clock.now_s()]
+    assert list(parts.rate_limiters["local"].created()) == [parts.clock.now_s()]
 
 
 def test_the_market_has_a_persons_price_before_the_providers() -> None:
@@ -72,7 +72,7 @@ def test_the_market_has_a_persons_price_before_the_providers() -> None:
     parts.local.price = 0.5
     template = Template(python="pass")
     assert parts.market.price("local", template, "default") == 0.5
-    uid = parts.wish("Provider", "local", PRICED)
+    uid = parts.desired("Provider", "local", PRICED)
     parts.reading.fresh_track(uid)
     assert parts.market.refresh()
     assert parts.market.price("local", template, "default") == 1.0
@@ -81,7 +81,7 @@ def test_the_market_has_a_persons_price_before_the_providers() -> None:
 
 def test_admission_leaves_room_by_the_tighter_limit() -> None:
     parts = Parts()
-    parts.reading.fresh_track(parts.wish("Provider", "local", PRICED))
+    parts.reading.fresh_track(parts.desired("Provider", "local", PRICED))
     parts.market.refresh()
     parts.admission.count(parts.clock.now_s())
     assert parts.admission.limit("local") == 1
@@ -92,7 +92,7 @@ def test_admission_leaves_room_by_the_tighter_limit() -> None:
 
 def test_a_budget_counts_what_the_ledger_has() -> None:
     parts = Parts()
-    uid = parts.wish("Budget", "b", {"maxCost": 10, "period": "total", "selector": {}})
+    uid = parts.desired("Budget", "b", {"maxCost": 10, "period": "total", "selector": {}})
     track = parts.track(uid)
     parts.budgets.take(uid)
     assert isinstance(track.spec, BudgetSpec)
@@ -155,9 +155,9 @@ def test_an_observation_ends_a_run_with_its_result() -> None:
     parts = Parts()
     uid = started(parts)
     name, track = run_of(parts, uid), parts.state.tracks[uid]
-    absorber = Absorber(parts.answers, parts.sightings)
+    intake = Intake(parts.answers, parts.observations)
     seen = Alive(name, "h", 1_000.0, 1)
-    absorber.absorb(track, Observed("local", 1_000.0, seen), 1_000.0)
+    intake.observe(track, Observed("local", 1_000.0, seen), 1_000.0)
     end = Ended(
         run=name,
         handle="h",
@@ -171,7 +171,7 @@ def test_an_observation_ends_a_run_with_its_result() -> None:
         journal_offset=2,
         result='{"a":1}',
     )
-    assert absorber.absorb(track, Observed("local", 1_001.0, end), 1_001.0)
+    assert intake.observe(track, Observed("local", 1_001.0, end), 1_001.0)
     with parts.store.transaction():
         parts.records.write()
     ((run, result),) = list(parts.store.runs.of(uid))
@@ -198,7 +198,7 @@ async def test_the_watcher_tells_what_a_provider_says_of_a_run() -> None:
     await parts.state.inbox.wait(10.0)
     parts.answers.of_call(parts.state.tracks[uid], parts.state.inbox.facts.pop(), 1_000.0)  # type: ignore[arg-type]
     parts.state.inbox.rest()
-    watcher = Watcher(parts.state, parts.gates)
+    watcher = Watcher(parts.state, parts.rate_limiters)
     watching = asyncio.ensure_future(watcher.run("local"))
     watcher.look(run_of(parts, uid))
     await parts.state.inbox.wait(10.0)
@@ -214,7 +214,7 @@ async def test_the_sweep_ends_what_has_no_record() -> None:
     await parts.state.inbox.wait(10.0)
     parts.state.tracks.forget()
     parts.clock.time_s += 1e6
-    assert await sweep(parts.state, "local", parts.gates["local"]) == 1
+    assert await sweep(parts.state, "local", parts.rate_limiters["local"]) == 1
     assert [box.alive for box in parts.local.boxes.values()] == [False]
     await parts.effects.cancel_all()
 
@@ -224,14 +224,14 @@ def test_what_is_over_sleeps_and_is_awake_when_it_is_wished_anew() -> None:
     uid = started(parts)
     name, track = run_of(parts, uid), parts.state.tracks[uid]
     end = Ended(name, "h", 1_000.0, 1_001.0, False, False, "Error", "no", 1, 1)
-    parts.sightings.take(track, Observed("local", 1_001.0, end))
+    parts.observations.take(track, Observed("local", 1_001.0, end))
     with parts.store.transaction():
         parts.records.write()
     while uid in parts.state.tracks:
         parts.decide(uid)
         parts.state.tracks.get(uid, track).asset.freed = True
     assert list(parts.sleepers.awake(parts.clock.now_s())) == []
-    parts.wish("BatchJob", "a", tasks(2))
+    parts.desired("BatchJob", "a", tasks(2))
     assert list(parts.sleepers.awake(parts.clock.now_s())) == [uid]
 
 
@@ -242,7 +242,7 @@ def test_retention_takes_what_is_old() -> None:
 
 def test_an_asset_is_made_where_it_is_declared() -> None:
     parts = Parts()
-    track = parts.track(parts.wish("Volume", "v", {}))
+    track = parts.track(parts.desired("Volume", "v", {}))
     plan = asset_plan(parts.state, parts.market, parts.budgets, track)
     assert [type(action).__name__ for action in plan.actions] == ["EnsureVolume"]
 
@@ -256,7 +256,7 @@ def test_a_function_that_is_not_declared_is_waited_for() -> None:
 
 def test_a_turn_drives_what_it_made_durable() -> None:
     parts = Parts()
-    uid = parts.wish("BatchJob", "a", tasks(1))
+    uid = parts.desired("BatchJob", "a", tasks(1))
     driven: list[str] = []
 
     class Silent:
@@ -268,12 +268,12 @@ def test_a_turn_drives_what_it_made_durable() -> None:
 
         def drop_all(self) -> None: ...
 
-    turns = Turns(
+    ticks = Ticks(
         parts.state,
         sleepers=parts.sleepers,
         reading=parts.reading,
         passes=parts.passes,
-        absorber=Absorber(parts.answers, parts.sightings),
+        intake=Intake(parts.answers, parts.observations),
         records=parts.records,
         admission=parts.admission,
         charges=parts.charges,
@@ -281,6 +281,6 @@ def test_a_turn_drives_what_it_made_durable() -> None:
         effects=Silent(),  # type: ignore[arg-type]
         provided=parts._provide,
     )
-    turns.load()
-    turns.make()
+    ticks.load()
+    ticks.make()
     assert driven == ["Starting"]

@@ -60,11 +60,11 @@ async def test_a_condition_tells_that_work_ran_over_and_why_until_the_spec_is_an
         return (found["status"], found["message"]) if found else None
 
     async with fleet() as world:
-        wish = tasks(3, parallelism=1, placement=ORDERED)
-        await world.apply("BatchJob", "a", wish)
+        desired = tasks(3, parallelism=1, placement=ORDERED)
+        await world.apply("BatchJob", "a", desired)
         assert spill(world) is None
         await limit(world, "daytona", limits={"maxConcurrent": 1})
-        await world.apply("BatchJob", "a", {**wish, "parallelism": 2})
+        await world.apply("BatchJob", "a", {**desired, "parallelism": 2})
         because = "first in order with room; `daytona`: its limit of 1 sandboxes is reached"
         assert spill(world) == ("True", f"modal: {because}")
         world.providers["modal"].finish(1)
@@ -72,7 +72,7 @@ async def test_a_condition_tells_that_work_ran_over_and_why_until_the_spec_is_an
         await world.crash()
         await world.settle()
         assert spill(world) == ("True", f"modal: {because}")
-        await world.apply("BatchJob", "a", {**wish, "parallelism": 0})
+        await world.apply("BatchJob", "a", {**desired, "parallelism": 0})
         assert spill(world) == ("False", "")
 
 
@@ -199,7 +199,7 @@ async def test_slots_are_told_anew_when_a_run_starts_and_ends_between_two_turns(
         world.local.finish(0)
         world.engine.notify(world.local.run(0))
         while world.local.working() != [1]:  # begun, and no turn has heard of it
-            world.engine.turns.make()
+            world.engine.ticks.make()
             for _ in range(3):
                 await asyncio.sleep(0)
         world.local.finish(1)
@@ -366,23 +366,23 @@ async def test_running_over_is_told_once_for_each_place_that_it_runs_over_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with fleet() as world:
-        said: list[tuple[str, str]] = []
+        parts: list[tuple[str, str]] = []
         monkeypatch.setattr(
             world.engine.state,
             "say",
-            lambda uid, reason, text, kind="": said.append((reason, text)),
+            lambda uid, reason, text, kind="": parts.append((reason, text)),
         )
         for name in ("daytona", "modal"):
             await limit(world, name, limits={"maxConcurrent": 1})
         await world.apply("BatchJob", "a", tasks(9, parallelism=6, placement=ORDERED))
         world.local.finish(world.local.working()[0])
         await world.settle()
-        told = [text for reason, text in said if reason == "SpillOver"]
-        assert [text.partition(":")[0] for text in told] == [
+        texts = [text for reason, text in parts if reason == "SpillOver"]
+        assert [text.partition(":")[0] for text in texts] == [
             "work runs over to `modal`",
             "work runs over to `local`",
         ]
-        assert "`daytona`: its limit of 1 sandboxes is reached" in told[0]
+        assert "`daytona`: its limit of 1 sandboxes is reached" in texts[0]
 
 
 async def test_when_all_places_refuse_the_whole_fails_by_it() -> None:

@@ -34,11 +34,11 @@ NEEDS = job("{script: x, secrets: [keys]}")
 
 async def test_a_secret_that_is_not_there_refuses_the_apply_with_its_place(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
-        told = await refused(api, NEEDS)
-        assert told.startswith(
+        reply = await refused(api, NEEDS)
+        assert reply.startswith(
             "f.yaml:5:35: spec.template.secrets[0] is `keys`, and there is no Secret of that name"
         )
-        assert "`--allow-missing` stores it all the same" in told
+        assert "`--allow-missing` stores it all the same" in reply
 
 
 async def test_a_file_that_holds_both_is_right(tmp_path: Path) -> None:
@@ -61,15 +61,15 @@ async def test_what_may_come_later_is_stored_where_a_person_said_so(tmp_path: Pa
 async def test_a_name_that_is_nearly_right_is_proposed(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         await api.apply(SECRET, env={"PREDICTED_KEY": "v"})
-        told = await refused(api, job("{script: x, secrets: [key]}"))
-        assert "did you mean `keys`?" in told
+        reply = await refused(api, job("{script: x, secrets: [key]}"))
+        assert "did you mean `keys`?" in reply
 
 
 async def test_a_variable_that_nobody_has_refuses_its_secret(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         assert (await api.apply(SECRET))["needEnv"] == ["PREDICTED_KEY"]
-        told = await refused(api, SECRET, env={})
-        assert told.startswith("f.yaml:4:18: spec.fromEnv[0] is `PREDICTED_KEY`, which is not set")
+        reply = await refused(api, SECRET, env={})
+        assert reply.startswith("f.yaml:4:18: spec.fromEnv[0] is `PREDICTED_KEY`, which is not set")
 
 
 async def test_a_controller_that_lost_a_variable_asks_for_it_again(tmp_path: Path) -> None:
@@ -162,14 +162,16 @@ async def test_a_bayes_search_without_numpy_is_refused_with_what_to_install(
     text = HEAD.format(kind="Sweep", name="by")
     text += f"spec: {{template: {{script: x}}, parallelism: 0, search: {search}}}"
     async with served(tmp_path) as api:
-        said = await refused(api, text)
-        assert "spec.search.method is `bayes`, which needs numpy, and that is not installed" in said
-        assert "pip install 'fleetctl[bayes]'" in said
+        reply = await refused(api, text)
+        assert (
+            "spec.search.method is `bayes`, which needs numpy, and that is not installed" in reply
+        )
+        assert "pip install 'fleetctl[bayes]'" in reply
         assert api.fleet.names() == []
         tpe = text.replace("bayes,", "bayes, sampler: {name: tpe},")
-        said = await refused(api, tpe)
-        assert "spec.search.sampler.name is `tpe`, which needs optuna, and that is not" in said
-        assert "pip install 'fleetctl[optuna]'" in said
+        reply = await refused(api, tpe)
+        assert "spec.search.sampler.name is `tpe`, which needs optuna, and that is not" in reply
+        assert "pip install 'fleetctl[optuna]'" in reply
         monkeypatch.undo()
         assert (await api.apply(text))["ok"]
         assert (await api.apply(tpe, yes=True))["ok"]
@@ -196,8 +198,8 @@ async def test_a_sweep_that_gives_no_parameters_is_told(
     tmp_path: Path, sweep: str, said: str
 ) -> None:
     async with served(tmp_path) as api:
-        told = await refused(api, f"{sweep}---\n{WINNER}" if sweep else WINNER)
-        assert "spec.paramsFrom.sweep " in told and said in told
+        reply = await refused(api, f"{sweep}---\n{WINNER}" if sweep else WINNER)
+        assert "spec.paramsFrom.sweep " in reply and said in reply
 
 
 def warmed(name: str, by: str) -> str:
@@ -229,8 +231,8 @@ async def test_trials_that_never_warm_a_search_are_told(
     tmp_path: Path, text: str, said: str
 ) -> None:
     async with served(tmp_path) as api:
-        told = await refused(api, text, allowMissing=True)
-        assert "spec.search.priorTrials.fromSweep " in told and said in told
+        reply = await refused(api, text, allowMissing=True)
+        assert "spec.search.priorTrials.fromSweep " in reply and said in reply
 
 
 async def test_a_sweep_to_be_warmed_by_may_come_later(tmp_path: Path) -> None:
@@ -247,14 +249,14 @@ async def test_what_a_stage_says_for_itself_is_refused_at_its_own_place(tmp_path
     spec = "spec:\n  nodes: 2\n  template: {script: x}\n  stages:\n"
     async with served(tmp_path) as api:
         stages = "  - {name: a, nodes: 1, secrets: [keys]}\n  - {name: b}\n"
-        told = await refused(api, head + spec + stages)
-        assert "spec.stages[0].secrets[0] is `keys`, and there is no Secret" in told
-        assert "`local`: gives an attempt one machine, and `nodes` is 2" in told
+        reply = await refused(api, head + spec + stages)
+        assert "spec.stages[0].secrets[0] is `keys`, and there is no Secret" in reply
+        assert "`local`: gives an attempt one machine, and `nodes` is 2" in reply
         elsewhere = (
             "  - {name: a, nodes: 1}\n  - {name: b, nodes: 1, placement: {provider: lokal}}\n"
         )
-        told = await refused(api, head + spec + elsewhere)
-        assert "spec.stages[1].placement.provider is `lokal`" in told
+        reply = await refused(api, head + spec + elsewhere)
+        assert "spec.stages[1].placement.provider is `lokal`" in reply
 
 
 def at_wandb(values: str, secrets: str = "[keys]") -> str:
@@ -268,9 +270,9 @@ async def test_a_sweep_at_wandb_without_its_key_is_told(tmp_path: Path) -> None:
     kept = secret % "Provider: wandb-secret"
     async with served(tmp_path) as api:
         for said in (at_wandb("[1, 2]", "[]"), f"{kept}---\n{at_wandb('[1, 2]')}"):
-            told = await refused(api, said)
-            assert "spec.backend is `wandb`, which needs WANDB_API_KEY" in told
-            assert "fromEnv: [WANDB_API_KEY]" in told
+            answer = await refused(api, said)
+            assert "spec.backend is `wandb`, which needs WANDB_API_KEY" in answer
+            assert "fromEnv: [WANDB_API_KEY]" in answer
         ours = secret % "Env: [WANDB_API_KEY]"
         reply = await api.apply(f"{ours}---\n{at_wandb('[1, 2]')}", env={"WANDB_API_KEY": "k"})
         assert reply["ok"], reply

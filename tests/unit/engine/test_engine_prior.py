@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.options import order_of
 from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.request.options import order_of
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.tracking.annotations import PRIOR
 from tests.unit.engine.fake_world import Fleet
 from tests.unit.engine.test_engine_early_terminate import report

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.engine.queue import Queue
+from fleetctl.engine.shared.queue import Queue
 
 
 def test_repeats_collapse() -> None:

@@ -11,8 +11,8 @@ import pytest
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import RunState
 from fleetctl.daemon.adoption.recover import Recovery
-from fleetctl.providers.base import BEGUN_AS_ANOTHER
-from fleetctl.providers.orphans import Stray, work_mark
+from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER
+from fleetctl.providers.contract.orphans import Orphan, work_mark
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.sqlite.store import MemoryDatabase
@@ -28,12 +28,12 @@ class Listing:
         self._trouble = trouble
         self.removed: list[str] = []
 
-    async def found(self) -> Sequence[Stray]:
+    async def found(self) -> Sequence[Orphan]:
         if self._trouble is not None:
             raise self._trouble
         provider = self._provider
         return [
-            Stray(
+            Orphan(
                 "local", f"h-{name}", self._store_id, name, order.resource, str(order.index),
                 box.created_at_s, order.uid,
                 work_mark(order.template_hash, params_hash(order.params)),
@@ -42,12 +42,12 @@ class Listing:
             if box.alive and (order := provider.orders.get(name)) is not None
         ]  # fmt: skip
 
-    async def remove(self, stray: Stray) -> None:
-        self.removed.append(stray.run)
+    async def remove(self, orphan: Orphan) -> None:
+        self.removed.append(orphan.run)
         # As at a provider where a name is free again once its sandbox is gone.
-        del self._provider.boxes[stray.run], self._provider.orders[stray.run]
+        del self._provider.boxes[orphan.run], self._provider.orders[orphan.run]
 
-    async def claim(self, stray: Stray, store_id: str, uid: str) -> None:
+    async def claim(self, orphan: Orphan, store_id: str, uid: str) -> None:
         raise AssertionError("it is ours")
 
     async def close(self) -> None:
@@ -77,7 +77,7 @@ async def restored(
     )
     world.engine.state.recovery = recovery
     await recovery.begin()
-    world.engine.turns.load()
+    world.engine.ticks.load()
     await world.settle()
     return listing, recovery, done
 

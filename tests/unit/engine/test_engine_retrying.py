@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.apply.retry import Choice, retry
+from fleetctl.apply.write.retry import Choice, retry
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.controllers.model import RunState
 from tests.unit.engine.fake_world import SECOND_LOOK_S, Fleet, tasks
@@ -136,7 +136,7 @@ async def test_an_idle_sandbox_that_closes_at_that_moment_loses_no_wish() -> Non
     async with Fleet() as fleet:
         await fleet.apply("BatchJob", "job", tasks(2, parallelism=1, sandbox={"reuse": "all"}))
         fleet.local.finish(0)
-        # The facts of the end are absorbed in the turn that takes the wish in.
+        # The messages of the end are taken in in the turn that takes the spec in.
         retry(fleet.store, "BatchJob", "job", only(range(1)), 1.0)
         await fleet.settle()
         fleet.local.finish(1)

@@ -13,7 +13,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.execute.secrets import SECRET_BYTES_MAX, Found, SecretValues
 from fleetctl.engine.hurry import hurry
-from fleetctl.specs.kinds import KINDS, dump_spec
+from fleetctl.specs.kinds.registry import KINDS, dump_spec
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from tests.unit.engine.fake_world import Fleet, ManualClock, tasks
 

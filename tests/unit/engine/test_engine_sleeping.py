@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.apply.retry import Choice, retry
+from fleetctl.apply.write.retry import Choice, retry
 from tests.unit.engine.fake_world import Fleet, tasks
 from tests.unit.engine.test_engine_effort import Calls
 
@@ -53,13 +53,13 @@ async def test_neither_a_restart_nor_a_scan_reads_what_is_over() -> None:
             asked: list[str] = []
             fleet.database.state.set_trace_callback(asked.append)
             with Calls() as restart:
-                fleet.engine.turns.load()
+                fleet.engine.ticks.load()
             assert kept(fleet) == ["live"]
             await fleet.settle()
             fleet.engine.sleepers.look(fleet.clock.now_s())
             with Calls() as look:
-                fleet.engine.turns.make()
-                fleet.engine.turns.make()
+                fleet.engine.ticks.make()
+                fleet.engine.ticks.make()
             fleet.database.state.set_trace_callback(None)
             assert fleet.local.working() == [0, 1]
             calls.append((restart.count, look.count))

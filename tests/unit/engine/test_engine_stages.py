@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.consent import NeedsConsent
-from fleetctl.apply.retry import Choice, retry
+from fleetctl.apply.write.retry import Choice, retry
 from fleetctl.common.errors import NotFound, UsageError
 from tests.unit.engine.fake_world import Fleet
 

@@ -11,12 +11,12 @@ import pytest
 
 from fleetctl.apply.change import Change
 from fleetctl.apply.consent import NeedsConsent, check
-from fleetctl.apply.options import order_of
 from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.request.options import order_of
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 from tests.unit.engine.fake_world import Fleet
 
 

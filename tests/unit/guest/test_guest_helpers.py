@@ -163,10 +163,10 @@ def test_what_a_volume_does_not_keep_is_raised(storage: Storage, tmp_path: Path)
 
 
 def test_a_text_that_is_not_saved_is_told_of(tmp_path: Path) -> None:
-    told: list[str] = []
-    Storage("/data", str(tmp_path), told.append).save_to_volume("../x", "y")
-    Storage(remark=told.append).save_to_volume("x", "y")
-    assert told == [
+    parts: list[str] = []
+    Storage("/data", str(tmp_path), parts.append).save_to_volume("../x", "y")
+    Storage(remark=parts.append).save_to_volume("x", "y")
+    assert parts == [
         "`../x` is not saved: [error: ../x is outside of /data]",
         "`x` is not saved: [no volume mounted at /data]",
     ]

@@ -225,8 +225,8 @@ def test_sys_exit_is_the_exit_code(task: Teller, code: str, exit_code: int) -> N
 
 def test_reports_carry_their_step_and_count_it_when_none_is_given(task: Teller) -> None:
     task.run("report(loss=1)\nreport(loss=2, acc=0.5)\nreport(step=10, loss=3)\nreport(loss=4)")
-    told = [(event["step"], event["values"]) for event in task.events]
-    assert told == [
+    parts = [(event["step"], event["values"]) for event in task.events]
+    assert parts == [
         (0, {"loss": 1.0}),
         (1, {"loss": 2.0, "acc": 0.5}),
         (10, {"loss": 3.0}),

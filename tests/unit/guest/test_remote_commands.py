@@ -22,7 +22,7 @@ def test_a_command_is_told_from_its_start_to_its_end(box: Box) -> None:
     assert (story.kinds[0], story.kinds[-2:]) == ("started", ["ended", "eof"])
     assert story.log == b"one\ntwo\n"
     seen = story.parsed
-    assert (seen.keeper, seen.note, seen.garbage_lines) == ("sb-1", "remote", 0)
+    assert (seen.supervisor, seen.note, seen.garbage_lines) == ("sb-1", "remote", 0)
     assert seen.ending is not None
     assert (seen.ending.ok, seen.ending.reason, seen.ending.exit_code) == (True, "Completed", 0)
     assert not seen.ending.sandbox_open
@@ -268,8 +268,8 @@ def test_a_log_that_is_too_long_begins_anew_while_the_run_goes_on(box: Box, tmp_
 
 def _agree(whole: bytes, frames: list[dict[str, Any]]) -> bool:
     """Whether every frame of a log says what was written at its offset."""
-    told = [(frame["at"], bytes_of(frame)) for frame in frames if frame["e"] == "log"]
-    return all(whole[at : at + len(data)] == data for at, data in told)
+    parts = [(frame["at"], bytes_of(frame)) for frame in frames if frame["e"] == "log"]
+    return all(whole[at : at + len(data)] == data for at, data in parts)
 
 
 def test_a_ray_cluster_stands_around_a_command(python_box: Box, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from fleetctl.guest.remote.process.tree import Tree
 
 
 @pytest.fixture
-def stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def orphan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """A process that carries the mark of run-0, and nothing else tells it."""
     monkeypatch.chdir(tmp_path)
     marks = {"FLEETCTL_RUN": "run-0", "FLEETCTL_PARAMS": f"{tmp_path}/files/params.json"}
@@ -27,27 +27,27 @@ def stray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 def test_one_that_is_born_after_the_others_were_listed_is_found(
-    stray: int, monkeypatch: pytest.MonkeyPatch
+    orphan: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = tree._everything
-    lists = iter([[pid for pid in listed() if pid != stray]])
+    lists = iter([[pid for pid in listed() if pid != orphan]])
     monkeypatch.setattr(tree, "_everything", lambda: next(lists, None) or listed())
-    assert Tree(-1, ["run-0"]).living() == [stray]
+    assert Tree(-1, ["run-0"]).living() == [orphan]
 
 
 def test_one_that_becomes_another_program_meanwhile_is_found(
-    stray: int, monkeypatch: pytest.MonkeyPatch
+    orphan: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no environment then, for a moment."""
     read, moments = tree._environment, iter([b"", b""])
     monkeypatch.setattr(
-        tree, "_environment", lambda pid: next(moments, read(pid)) if pid == stray else read(pid)
+        tree, "_environment", lambda pid: next(moments, read(pid)) if pid == orphan else read(pid)
     )
-    assert Tree(-1, ["run-0"]).living() == [stray]
+    assert Tree(-1, ["run-0"]).living() == [orphan]
 
 
-def test_one_that_has_ended_is_none_and_of_another_run_neither(stray: int) -> None:
+def test_one_that_has_ended_is_none_and_of_another_run_neither(orphan: int) -> None:
     assert Tree(-1, ["run-1", "run-"]).living() == []
-    os.kill(stray, 9)
-    os.waitid(os.P_PID, stray, os.WEXITED | os.WNOWAIT)
+    os.kill(orphan, 9)
+    os.waitid(os.P_PID, orphan, os.WEXITED | os.WNOWAIT)
     assert Tree(-1, ["run-0"]).living() == []

@@ -226,18 +226,18 @@ def test_a_dropped_interpreter_takes_its_sandbox_along(place: Place) -> None:
 def test_each_execution_is_told_to_the_callback_when_it_begins_and_ends(
     modal: Interpreter,
 ) -> None:
-    told: list[dict[str, Any]] = []
-    modal.execution_event_callback = told.append
+    parts: list[dict[str, Any]] = []
+    modal.execution_event_callback = parts.append
     modal.execute("SUBMIT(a=1)")
     modal.execute("print('x')")
     modal.execute("1/0")
-    assert [event["phase"] for event in told] == ["start", "complete"] * 3
-    ends = told[1::2]
+    assert [event["phase"] for event in parts] == ["start", "complete"] * 3
+    ends = parts[1::2]
     assert [event["result_kind"] for event in ends] == ["final_output", "stdout", "stderr"]
     assert [event["success"] for event in ends] == [True, True, False]
     assert ends[0]["output_keys"] == ["a"]
-    assert told[0]["code_preview"] == "SUBMIT(a=1)"
-    assert told[0]["code_hash"] == told[1]["code_hash"]
+    assert parts[0]["code_preview"] == "SUBMIT(a=1)"
+    assert parts[0]["code_hash"] == parts[1]["code_hash"]
 
 
 def test_a_callback_that_fails_disturbs_nothing(modal: Interpreter) -> None:

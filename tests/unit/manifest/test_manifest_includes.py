@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
-from fleetctl.specs.batchjob import BatchJobSpec
 from fleetctl.specs.content import content_of, template_hash
-from fleetctl.specs.kinds import dump_spec
-from fleetctl.specs.secret import SecretSpec
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
+from fleetctl.specs.kinds.registry import dump_spec
+from fleetctl.specs.kinds.secret import SecretSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.packages import without_digest
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: x}}\nspec:\n"

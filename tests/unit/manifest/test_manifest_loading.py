@@ -7,8 +7,8 @@ import pytest
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
 from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX
-from fleetctl.specs.batchjob import BatchJobSpec
-from fleetctl.specs.sweep import SweepSpec
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
 

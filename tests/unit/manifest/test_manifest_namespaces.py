@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.manifest import Document, ManifestErrors, load
-from fleetctl.manifest.namespaces import Chosen
+from fleetctl.manifest.document.namespaces import Chosen
 
 JOB = """apiVersion: fleetctl.dev/v1alpha1
 kind: BatchJob

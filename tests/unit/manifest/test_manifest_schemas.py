@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fleetctl.manifest.schemas import DIRECTORY, path_of, schema_of, text_of
-from fleetctl.specs.kinds import KINDS
+from fleetctl.specs.kinds.registry import KINDS
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

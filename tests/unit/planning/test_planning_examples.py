@@ -11,8 +11,8 @@ from fleetctl.apply.cost.document import document
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.cost.plan import report
 from fleetctl.apply.cost.report import Verb
-from fleetctl.apply.options import Order
 from fleetctl.apply.propose import propose
+from fleetctl.apply.request.options import Order
 from fleetctl.cli.apply.plans.markdown import MARKER, comment
 from fleetctl.manifest import load, read_documents
 from fleetctl.stores.read.read_only import open_readonly

@@ -13,18 +13,18 @@ import pytest
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.cost.plan import report
 from fleetctl.apply.cost.report import Report, Verb
-from fleetctl.apply.options import Order
 from fleetctl.apply.propose import commit, propose
+from fleetctl.apply.request.options import Order
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
-from fleetctl.specs.batchjob import BatchJobSpec
 from fleetctl.specs.content import template_hash
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 from fleetctl.wiring.accounts import Accounts
 from tests.unit.engine.fake_world import ManualClock
-from tests.unit.engine.test_engine_wishes import manifest
+from tests.unit.engine.test_engine_desired import manifest
 
 NOW_S = 1_000.0
 MODAL = {"provider": "modal"}
@@ -50,11 +50,13 @@ def planned(home: Path, *manifests: Manifest, order: Order | None = None) -> Rep
         return report(stored, changes, market_of(stored, changes, providers), NOW_S)
 
 
-def stored(home: Path, wishes: Sequence[Manifest], *runs: tuple[int, RunState, float]) -> None:
-    """The wishes, and runs of the first one: (index, state, seconds that it took so far)."""
+def stored(
+    home: Path, desired_rows: Sequence[Manifest], *runs: tuple[int, RunState, float]
+) -> None:
+    """The specs, and runs of the first one: (index, state, seconds that it took so far)."""
     store: SqliteStore = open_store(home, ManualClock())
-    commit(store, propose(store, wishes, Order(), NOW_S), NOW_S)
-    row: Resource = next(it for it in store.resources.list() if it.name == wishes[0].name)
+    commit(store, propose(store, desired_rows, Order(), NOW_S), NOW_S)
+    row: Resource = next(it for it in store.resources.list() if it.name == desired_rows[0].name)
     spec = BatchJobSpec.model_validate_json(row.spec)
     with store.transaction():
         for index, state, took_s in runs:
@@ -154,26 +156,28 @@ def test_past_durations_and_a_list_of_gpus_make_a_range(home: Path) -> None:
 
 
 def test_a_function_that_keeps_containers_warm_says_what_they_cost(home: Path) -> None:
-    wish = {"provider": "modal", "minContainers": 2, "resources": {"gpu": "H100:8"}}
+    desired = {"provider": "modal", "minContainers": 2, "resources": {"gpu": "H100:8"}}
     team = manifest("Budget", "team", {"maxCost": 9})
-    [_, it] = planned(home, team, manifest("Function", "warm", wish)).objects
+    [_, it] = planned(home, team, manifest("Function", "warm", desired)).objects
     assert it.standing is not None and it.standing.usd_per_s is not None
     assert it.standing.containers == 2
     assert it.standing.usd_per_s == pytest.approx(2 * 8 * 0.001097, rel=0.01)
     assert [(cap.owner, cap.max_usd) for cap in it.standing.caps] == [("budget/team", 9.0)]
 
 
-@pytest.mark.parametrize("wish", [{"provider": "modal"}, {"provider": "local", "minContainers": 2}])
+@pytest.mark.parametrize(
+    "desired", [{"provider": "modal"}, {"provider": "local", "minContainers": 2}]
+)
 def test_a_function_that_keeps_nothing_or_nothing_dear_says_nothing(
-    home: Path, wish: dict[str, Any]
+    home: Path, desired: dict[str, Any]
 ) -> None:
-    [it] = planned(home, manifest("Function", "cold", wish)).objects
+    [it] = planned(home, manifest("Function", "cold", desired)).objects
     assert it.standing is None
 
 
 def test_a_function_whose_price_nobody_knows_is_not_free(home: Path) -> None:
-    wish = {"provider": "modal", "minContainers": 1, "resources": {"gpu": "any"}}
-    [it] = planned(home, manifest("Function", "dark", wish)).objects
+    desired = {"provider": "modal", "minContainers": 1, "resources": {"gpu": "any"}}
+    [it] = planned(home, manifest("Function", "dark", desired)).objects
     assert it.standing is not None and it.standing.usd_per_s is None
 
 
@@ -251,7 +255,7 @@ def training(place: dict[str, Any], *, timeout_s: int | None = None, **fields: A
 
 
 @pytest.mark.parametrize(
-    ("wish", "warns"),
+    ("desired", "warns"),
     [
         (
             training(MODAL, timeout_s=3 * DAY_S),
@@ -269,11 +273,11 @@ def training(place: dict[str, Any], *, timeout_s: int | None = None, **fields: A
     ],
 )
 def test_work_that_begins_anew_when_its_sandbox_ends_is_warned_of(
-    home: Path, wish: Manifest, warns: str
+    home: Path, desired: Manifest, warns: str
 ) -> None:
-    [found] = planned(home, wish).objects
-    notes = "; ".join(found.notes)
-    assert warns in notes if warns else not notes
+    [found] = planned(home, desired).objects
+    message = "; ".join(found.notes)
+    assert warns in message if warns else not message
 
 
 def test_a_limit_that_a_sandbox_does_not_live_to_see_bounds_no_cost(home: Path) -> None:
@@ -320,7 +324,7 @@ def test_a_search_whose_points_nobody_knows_yet_has_its_whole_price(home: Path) 
 
 def test_case_16_stages_are_priced_apart(home: Path) -> None:
     template = {"script": "true", "resources": {"gpu": "H100:8"}, "timeoutSeconds": 3600}
-    wish = manifest(
+    desired = manifest(
         "TrainingRun",
         "long",
         {
@@ -329,7 +333,7 @@ def test_case_16_stages_are_priced_apart(home: Path) -> None:
             "stages": [{"name": "data", "resources": {"cpu": 1}}, {"name": "train"}],
         },
     )
-    [found] = planned(home, wish).objects
+    [found] = planned(home, desired).objects
     assert found.work is not None
     data, train = found.work.places
     assert (data.name, data.gpu, train.name, train.gpu) == ("data", "", "train", "H100:8")

@@ -12,7 +12,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.manifest import load
 from fleetctl.manifest.files.documents import Document
 from fleetctl.specs.blocks.nodes import ray_of
-from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 from tests.unit.planning.test_planning_report import planned
 
 EXAMPLE = Path(__file__).parents[3] / "specs" / "examples" / "skyrl" / "skyrl.yaml"
@@ -33,8 +33,8 @@ def test_the_data_is_prepared_without_the_gpus_that_train(
     found = {it.change.key: it for it in planned(tmp_path / "home", *manifests).objects}
     work = found["trainingrun/gsm8k"].work
     assert work is not None and found["volume/skyrl-data"].change.outcome == "created"
-    told = [(it.name, it.judged.provider, it.gpu) for it in work.places]
-    assert told == [("data", "modal", ""), ("train", "modal", "L4:1")]
+    parts = [(it.name, it.judged.provider, it.gpu) for it in work.places]
+    assert parts == [("data", "modal", ""), ("train", "modal", "L4:1")]
     assert all(it.judged.fits for it in work.places)
     spec = manifests[1].spec
     assert isinstance(spec, TrainingRunSpec)

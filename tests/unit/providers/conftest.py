@@ -1,4 +1,4 @@
-"""What tests of provider `local` share: both tiers, and an end to the keepers of each test."""
+"""What tests of provider `local` share: both tiers, and an end to the supervisors of each test."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts.local_worlds import stop_keepers
+from tests.contracts.local_worlds import stop_supervisors
 
 
 @pytest.fixture(autouse=True)
-def _end_keepers(tmp_path: Path) -> Iterator[None]:
+def _end_supervisors(tmp_path: Path) -> Iterator[None]:
     yield
-    stop_keepers(tmp_path / "home")
+    stop_supervisors(tmp_path / "home")

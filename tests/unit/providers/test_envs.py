@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.base import Foreseen
-from fleetctl.providers.local import foreseen, keeper
+from fleetctl.providers.contract.base import Foreseen
+from fleetctl.providers.local import foreseen, supervisor
 from fleetctl.providers.local.assets import envs, pythons, system
 from fleetctl.providers.local.paths import Layout
 from fleetctl.specs.blocks.template import Image, Template
@@ -283,8 +283,8 @@ def test_what_this_machine_cannot_give_is_refused_with_a_hint(
     assert hint in caught.value.hint
 
 
-def test_the_keeper_is_python_3_9() -> None:
-    parts = sorted(Path(keeper.__file__).parent.rglob("*.py"))
+def test_the_supervisor_is_python_3_9() -> None:
+    parts = sorted(Path(supervisor.__file__).parent.rglob("*.py"))
     assert len(parts) > 10
     for part in parts:
         ast.parse(part.read_text(), feature_version=(3, 9))

@@ -30,7 +30,7 @@ WHOLE = STARTED + METRICS + result('{"a":1}') + ENDED
 
 def test_a_whole_journal_tells_everything() -> None:
     seen = parse(WHOLE)
-    assert (seen.started_at_s, seen.keeper, seen.note) == (10.0, "k/1", "process")
+    assert (seen.started_at_s, seen.supervisor, seen.note) == (10.0, "k/1", "process")
     assert [(one.seq, one.step, one.name, one.value) for one in seen.metrics] == [
         (0, 3, "loss", 0.5),
         (1, 3, "acc", 1.0),

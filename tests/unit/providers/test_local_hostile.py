@@ -11,7 +11,7 @@ import pytest
 
 from fleetctl.controllers.model import Alive
 from fleetctl.providers.local.runs import orders
-from tests.contracts.local_worlds import LocalWorld, keeper_pid, processes_of
+from tests.contracts.local_worlds import LocalWorld, processes_of, supervisor_pid
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 
 HIDES = """
@@ -93,7 +93,7 @@ class Hostile:
         assert _strangers(world) == []
 
     @story
-    async def test_nothing_is_left_when_the_keeper_is_killed(self, world: World) -> None:
+    async def test_nothing_is_left_when_the_supervisor_is_killed(self, world: World) -> None:
         ref = await world.start(
             python(HIDES + "print('hid', flush=True)\ntime.sleep(600)"),
             params={"kind": "exec", "SLEEPS": SLEEPS},
@@ -105,12 +105,12 @@ class Hostile:
         assert _strangers(world) == []
 
     @story
-    async def test_a_keeper_that_is_asked_to_end_records_it_as_no_fault_of_the_run(
+    async def test_a_supervisor_that_is_asked_to_end_records_it_as_no_fault_of_the_run(
         self, world: LocalWorld
     ) -> None:
         ref = await world.start(python("import time; time.sleep(600)"))
         await world.alive(ref)
-        os.kill(keeper_pid(world.directory / "home", ref), signal.SIGTERM)
+        os.kill(supervisor_pid(world.directory / "home", ref), signal.SIGTERM)
         seen = await world.ended(ref)
         assert (seen.ok, seen.infrastructure, seen.reason) == (False, True, "KeeperEnded")
 
@@ -161,7 +161,7 @@ time.sleep(600)
         assert chunks[-1].next_offset == len("first") + size + len("last")
         offsets = [chunk.next_offset for chunk in chunks]
         assert offsets == sorted(offsets)
-        assert _peak_bytes(keeper_pid(world.directory / "home", ref)) < 60_000_000
+        assert _peak_bytes(supervisor_pid(world.directory / "home", ref)) < 60_000_000
 
     @pytest.fixture(autouse=True)
     def _small_logs(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ class TestHostileInNamespaces(Hostile):
         text = "i=0; while [ $i -lt 300 ]; do sleep 600 & i=$((i+1)); done; wait"
         seen = await world.run(script(text))
         assert not seen.ok
-        # The kernel's own limit does not hold for root, so there the keeper counts.
+        # The kernel's own limit does not hold for root, so there the supervisor counts.
         assert seen.reason == ("TooManyProcesses" if os.getuid() == 0 else "ExitCode:2")
         assert _strangers(world) == []
 
@@ -252,7 +252,7 @@ class TestHostileInNamespaces(Hostile):
             monkeypatch.setattr(orders, "PROCESSES_MAX", 100)
 
     @story
-    async def test_a_task_cannot_kill_its_keeper(self, world: World) -> None:
+    async def test_a_task_cannot_kill_its_supervisor(self, world: World) -> None:
         ref = await world.start(
             script("kill -9 1; kill -TERM 1; kill -INT 1; sleep 0.2; echo still")
         )

@@ -12,10 +12,10 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Gone
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.local import locks
 from fleetctl.providers.local.runs.orders import CPU_HEADROOM_S
-from tests.contracts.local_worlds import LocalWorld, stop_keepers
+from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
 ABSENT = "/fleetctl-test-of-mounts"  # at the top of the tree, where only root could make it
@@ -198,7 +198,7 @@ class TestEnvironment(InNamespaces):
 
     @story
     async def test_a_module_of_the_task_may_be_called_like_one_of_ours(self, world: World) -> None:
-        code = "open('keeper.py', 'w').write('x = 5')\nimport keeper\nSUBMIT(keeper.x)"
+        code = "open('supervisor.py', 'w').write('x = 5')\nimport supervisor\nSUBMIT(supervisor.x)"
         assert (await world.run(python(code))).result == '{"output":5}'
 
     @story
@@ -249,12 +249,12 @@ class TestPowerCut(InNamespaces):
         self, world: World
     ) -> None:
         order = world.order(script("echo begun"), run="run-7")
-        await world.run(script("true"), run="other")  # so that the keeper's directory exists
-        keeper = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
-        stop_keepers(world.directory / "home")
-        await eventually(_free(keeper), "the keeper left")
+        await world.run(script("true"), run="other")  # so that the supervisor's directory exists
+        supervisor = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
+        stop_supervisors(world.directory / "home")
+        await eventually(_free(supervisor), "the supervisor left")
         # The journal of the run was still in memory when the power went; the list was on the disk.
-        (keeper / "begun").write_text("boot an-earlier-one\nrun-7\n")
+        (supervisor / "begun").write_text("boot an-earlier-one\nrun-7\n")
         world.provider = world.again()
         ref = RunRef("run-7", "run-7", await world.provider.start(order), 0, order.uid)
         assert isinstance(await world.see(ref), Gone)
@@ -374,9 +374,9 @@ class TestGpus(InNamespaces):
             await world.start(script("true", resources={"gpu": "A100:4"}))
 
 
-def _free(keeper: Path) -> Callable[[], Awaitable[bool]]:
+def _free(supervisor: Path) -> Callable[[], Awaitable[bool]]:
     async def free() -> bool:
-        return locks.lock_is_free(keeper)
+        return locks.lock_is_free(supervisor)
 
     return free
 
@@ -390,7 +390,9 @@ async def _until_one(work: Path) -> None:
 
 class TestPath(InNamespaces):
     @story
-    async def test_a_task_finds_its_own_modules_and_none_of_the_keeper(self, world: World) -> None:
+    async def test_a_task_finds_its_own_modules_and_none_of_the_supervisor(
+        self, world: World
+    ) -> None:
         code = """
 import os, sys
 from pathlib import Path
@@ -403,5 +405,5 @@ except ModuleNotFoundError:
 """
         seen = await world.run(python(code, env={"PYTHONPATH": "/of/the/template"}))
         assert seen.result is not None, seen.message
-        told = json.loads(seen.result)
-        assert told == {"word": "mine", "first": ["", "/of/the/template"], "argv": ["<task>"]}
+        document = json.loads(seen.result)
+        assert document == {"word": "mine", "first": ["", "/of/the/template"], "argv": ["<task>"]}

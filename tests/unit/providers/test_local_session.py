@@ -16,10 +16,10 @@ import pytest
 from fleetctl import Interpreter, InterpreterError
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.guest.ship.assemble import driver_source
+from fleetctl.providers.contract.session import SessionRequest
 from fleetctl.providers.local import locks
 from fleetctl.providers.local.interpreter.session import open_session
-from fleetctl.providers.local.keeper.run import procs
-from fleetctl.providers.session import SessionOrder
+from fleetctl.providers.local.supervisor.run import procs
 
 TIERS = ("namespaces", "process")
 # Programs that try to stay: another session, a fork of a fork, deaf to signals.
@@ -283,7 +283,7 @@ def test_a_tier_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_a_driver_that_cannot_run_is_told_with_its_last_words(tmp_path: Path) -> None:
     async def story() -> str:
-        order = SessionOrder(name="one", driver="import sys; sys.exit('no luck')", lifetime_s=60)
+        order = SessionRequest(name="one", driver="import sys; sys.exit('no luck')", lifetime_s=60)
         session = await open_session(tmp_path / "home", order)
         assert [line async for line in session.lines()] == []
         await session.stop()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.providers.local.keeper.isolation import shortnames
+from fleetctl.providers.local.supervisor.isolation import shortnames
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, python, script, story
 
@@ -73,7 +73,7 @@ class TestAsAProcess(InNamespaces):
     tier = "process"
 
     @story
-    async def test_nothing_stays_of_a_keeper_that_was_killed(self, world: World) -> None:
+    async def test_nothing_stays_of_a_supervisor_that_was_killed(self, world: World) -> None:
         before = set(os.listdir(shortnames.TOP))
         ref = await world.start(script("echo begun; readlink $TMPDIR; sleep 600"))
         await world.log_holds(ref, b"work")
@@ -84,9 +84,9 @@ class TestAsAProcess(InNamespaces):
         assert os.path.basename(made) not in set(os.listdir(shortnames.TOP)) - before
 
     async def name_of(self, world: World, run: str) -> str:
-        keepers = world.directory / "home" / "local" / "keepers"
-        (keeper,) = keepers.iterdir()
-        made = shortnames.prepare(str(keeper.resolve()))
+        supervisors = world.directory / "home" / "local" / "keepers"
+        (supervisor,) = supervisors.iterdir()
+        made = shortnames.prepare(str(supervisor.resolve()))
         (name,) = os.listdir(made)
         return f"{made}/{name}"
 

@@ -1,4 +1,4 @@
-"""Many jobs share one warm process, from which their keepers are forked, and nothing else."""
+"""Many jobs share one warm process, from which their supervisors are forked, and nothing else."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.local import locks
-from fleetctl.providers.local.runs import keepers, zygotes
-from fleetctl.providers.local.runs.keepers import BIRTHS_AT_ONCE, IDLE_MAX
+from fleetctl.providers.local.runs import supervisors, zygotes
 from fleetctl.providers.local.runs.link import Link
+from fleetctl.providers.local.runs.supervisors import BIRTHS_AT_ONCE, IDLE_MAX
 from fleetctl.specs.blocks.template import Template
-from tests.contracts.local_worlds import LocalWorld, keeper_pid, stop_keepers
+from tests.contracts.local_worlds import LocalWorld, stop_supervisors, supervisor_pid
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 
 JOBS = 2 * IDLE_MAX
@@ -38,7 +38,7 @@ class InTier:
     @pytest.fixture(autouse=True)
     def _nothing_left(self, tmp_path: Path) -> Iterator[None]:
         yield
-        stop_keepers(tmp_path / "home")
+        stop_supervisors(tmp_path / "home")
 
     def world(self, tmp_path: Path) -> LocalWorld:
         return LocalWorld(tmp_path)
@@ -46,7 +46,7 @@ class InTier:
 
 class TestManyJobs(InTier):
     @story
-    async def test_all_jobs_of_a_python_share_one_zygote_and_few_keepers_stay(
+    async def test_all_jobs_of_a_python_share_one_zygote_and_few_supervisors_stay(
         self, world: World
     ) -> None:
         for number in range(JOBS):
@@ -60,7 +60,7 @@ class TestManyJobs(InTier):
         await eventually(few, "no more keepers lived than may be idle")
 
     @story
-    async def test_few_keepers_stay_also_when_an_end_is_seen_before_its_start_returns(
+    async def test_few_supervisors_stay_also_when_an_end_is_seen_before_its_start_returns(
         self, world: World
     ) -> None:
         start = Link.start
@@ -101,7 +101,7 @@ class TestManyJobs(InTier):
         await asyncio.gather(*slow)
 
     @story
-    async def test_a_keeper_that_was_asked_to_leave_serves_what_comes_nonetheless(
+    async def test_a_supervisor_that_was_asked_to_leave_serves_what_comes_nonetheless(
         self, world: World
     ) -> None:
         for number in range(JOBS):
@@ -112,7 +112,7 @@ class TestManyJobs(InTier):
             assert (await world.run(script("true"), **fields)).ok
 
     @story
-    async def test_a_keeper_with_a_run_is_never_asked_to_leave(self, world: World) -> None:
+    async def test_a_supervisor_with_a_run_is_never_asked_to_leave(self, world: World) -> None:
         long = await world.start(script("sleep 600"), run="long", uid="uid-long")
         for number in range(JOBS):
             fields = {"run": f"run-{number}", "uid": f"uid-{number}"}
@@ -152,7 +152,7 @@ class TestDeaths(InTier):
         (stopped,) = _zygotes()
         os.kill(stopped, signal.SIGSTOP)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(keepers, "READY_S", 0.5)  # the other has as long, and is asked again
+            patch.setattr(supervisors, "READY_S", 0.5)  # the other has as long, and is asked again
             await eventually(
                 lambda: _started(world, script("true"), run="next", uid="uid-2"), "it started"
             )
@@ -160,14 +160,14 @@ class TestDeaths(InTier):
         os.kill(stopped, signal.SIGCONT)  # it finds that nobody is there any more
 
     @story
-    async def test_killing_the_keeper_of_one_job_leaves_the_others_alone(
+    async def test_killing_the_supervisor_of_one_job_leaves_the_others_alone(
         self, world: World
     ) -> None:
         first = await world.start(script("sleep 600"), run="first", uid="uid-1")
         second = await world.start(script("sleep 600"), run="second", uid="uid-2")
         await world.alive(first)
         await world.alive(second)
-        os.kill(keeper_pid(world.directory / "home", first), signal.SIGKILL)
+        os.kill(supervisor_pid(world.directory / "home", first), signal.SIGKILL)
         assert isinstance(await world.lost(first), Gone)
         assert isinstance(await world.see(second), Alive)
 
@@ -230,11 +230,11 @@ class TestBetweenJobs(InTier):
         )
         second = await world.start(script(look), run="second", uid="uid-2")
         assert (await world.ended(second)).ok
-        told = (await world.log(second)).decode()
-        assert "looked" in told
-        assert "canary" not in told
-        assert "sleep" not in told.replace(look, "")
-        assert "uid-1" not in told
+        message = (await world.log(second)).decode()
+        assert "looked" in message
+        assert "canary" not in message
+        assert "sleep" not in message.replace(look, "")
+        assert "uid-1" not in message
         assert isinstance(await world.see(first), Alive)
 
     @story
@@ -314,15 +314,15 @@ class TestDurableNames(InTier):
     async def test_a_run_whose_name_the_disk_refuses_does_not_begin(self, world: World) -> None:
         """Else a power cut could let it begin twice: its journal may go with the power."""
         await world.run(script("true"), run="earlier")
-        stop_keepers(world.directory / "home")
-        keeper = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
+        stop_supervisors(world.directory / "home")
+        supervisor = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
 
         async def free() -> bool:
-            return locks.lock_is_free(keeper)
+            return locks.lock_is_free(supervisor)
 
-        await eventually(free, "the keeper left")
+        await eventually(free, "the supervisor left")
         world.provider = world.again()
-        with _files_of_at_most(64 * 1024, fill=keeper / "begun"):
+        with _files_of_at_most(64 * 1024, fill=supervisor / "begun"):
             template = script("touch $FLEETCTL_VOLUME_SHARED/begun", volumes=_VOLUME)
             for _ in range(3):
                 with pytest.raises(Unavailable, match="cannot record a start"):
@@ -339,8 +339,8 @@ class TestDurableNames(InTier):
     ) -> None:
         seen = await world.run(script("true"))
         assert isinstance(seen, Ended)
-        keeper = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
-        boot, run = (keeper / "begun").read_text().splitlines()
+        supervisor = world.directory / "home" / "local" / "keepers" / "uid-1.hash-1"
+        boot, run = (supervisor / "begun").read_text().splitlines()
         assert (boot, run) == (f"boot {locks.boot_id()}", "run-0")
 
 
@@ -378,8 +378,8 @@ def _zygotes() -> list[int]:
 
 
 def _living(world: World) -> list[Path]:
-    keepers = world.directory / "home" / "local" / "keepers"
-    return [one for one in keepers.iterdir() if not locks.lock_is_free(one)]
+    supervisors = world.directory / "home" / "local" / "keepers"
+    return [one for one in supervisors.iterdir() if not locks.lock_is_free(one)]
 
 
 async def _started(world: World, template: Template, **fields: str) -> bool:

@@ -1,4 +1,4 @@
-"""The keeper's side of journals and results."""
+"""The supervisor's side of journals and results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.guest.journal import record, results
-from fleetctl.providers.local.keeper.run.begun import Begun
+from fleetctl.providers.local.supervisor.run.begun import Begun
 from fleetctl.providers.rundir.journal import parse
 
 ENDED = {"at": 2.0, "started_at": 1.0, "ok": True, "reason": "Completed", "message": "", "exit": 0}
@@ -21,7 +21,9 @@ def directory(tmp_path: Path) -> int:
     return os.open(tmp_path, os.O_RDONLY)
 
 
-def test_what_the_keeper_writes_is_what_the_provider_reads(directory: int, tmp_path: Path) -> None:
+def test_what_the_supervisor_writes_is_what_the_provider_reads(
+    directory: int, tmp_path: Path
+) -> None:
     journal = record.Journal(directory, "run")
     journal.begin(1.0, '"keeper":"k/1","note":"process"')
     assert journal.metric(3, {"loss": 0.5, "acc": 1}, 1.5)
@@ -32,7 +34,7 @@ def test_what_the_keeper_writes_is_what_the_provider_reads(directory: int, tmp_p
         results.result_line(text), {**ENDED, "infra": False, "note": "n"}, sandbox_open=True
     )
     seen = parse((tmp_path / "run.jsonl").read_bytes())
-    assert (seen.started_at_s, seen.keeper, seen.note) == (1.0, "k/1", "process")
+    assert (seen.started_at_s, seen.supervisor, seen.note) == (1.0, "k/1", "process")
     assert [(one.seq, one.value) for one in seen.metrics] == [(0, 0.5), (1, 1.0), (2, 0.25)]
     assert seen.result == '{"a":[1,null],"b":"ü\\n"}'
     assert seen.ending is not None

@@ -27,9 +27,9 @@ from fleetctl.specs.content import (
     content_of,
     content_of_function,
 )
-from fleetctl.specs.function import FunctionSpec
-from fleetctl.specs.kinds import KINDS as OBJECTS
-from fleetctl.specs.trainingrun import Checkpoint, Stage
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.registry import KINDS as OBJECTS
+from fleetctl.specs.kinds.trainingrun import Checkpoint, Stage
 
 TRAIN: dict[str, Any] = {"template": {"script": "a"}, "stages": [{"name": "one"}]}
 PLAIN: dict[str, dict[str, Any]] = {

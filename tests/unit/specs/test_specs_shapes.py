@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from fleetctl.specs.batchjob import BatchJobSpec, Tasks
 from fleetctl.specs.blocks.common import Candidate, Metadata, Placement
 from fleetctl.specs.blocks.template import Gpu, Image, Template
-from fleetctl.specs.kinds import KINDS, dump_spec, find_kind, parse_spec
-from fleetctl.specs.secret import SecretSpec
-from fleetctl.specs.sweep import SweepSpec
-from fleetctl.specs.trainingrun import TrainingRunSpec
+from fleetctl.specs.kinds.batchjob import BatchJobSpec, Tasks
+from fleetctl.specs.kinds.registry import KINDS, dump_spec, find_kind, parse_spec
+from fleetctl.specs.kinds.secret import SecretSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
+from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.scalars import Spec
-from fleetctl.specs.volume import VolumeSpec
 
 SCRIPT = Template(script="true")
 

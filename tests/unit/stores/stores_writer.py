@@ -57,28 +57,28 @@ def fill(home: Path) -> None:
             index += 1
         except DiskFull as error:
             full = f"{error} {error.hint}"
-    told = {"acknowledged": index, "error": full}
-    told["ballast_dropped"] = not (home / places.BALLAST).exists()
+    fields = {"acknowledged": index, "error": full}
+    fields["ballast_dropped"] = not (home / places.BALLAST).exists()
     with Reader(home) as reader:
-        told["readable"] = sum(1 for _ in reader.runs("u1"))
+        fields["readable"] = sum(1 for _ in reader.runs("u1"))
     # The dropped ballast is room for the small writes that stop things.
     record(store, index)
-    told["after_ballast"] = index + 1
+    fields["after_ballast"] = index + 1
     while True:
         try:
             record(store, index + 1, filler="x" * 20_000)
             index += 1
         except StoreError:
             break
-    told["acknowledged_again"] = index + 1
+    fields["acknowledged_again"] = index + 1
     balloon.unlink()
     record(store, index + 1)
-    told["recovered"] = [r.index for r, _ in store.runs.of("u1")] == list(range(index + 2))
+    fields["recovered"] = [r.index for r, _ in store.runs.of("u1")] == list(range(index + 2))
     store.close()
     reopened = open_store(home, SystemClock())
-    told["reopened"] = [r.index for r, _ in reopened.runs.of("u1")] == list(range(index + 2))
+    fields["reopened"] = [r.index for r, _ in reopened.runs.of("u1")] == list(range(index + 2))
     reopened.close()
-    print(json.dumps(told))
+    print(json.dumps(fields))
 
 
 def start(home: Path) -> None:

@@ -77,12 +77,12 @@ def test_a_full_disk_refuses_writes_serves_reads_and_heals_by_itself(tmp_path: P
     command = [sys.executable, stores_writer.__file__, "fill", str(disk)]
     ran = on_a_small_disk(disk, "8m", command)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert "is full; nothing was written" in told["error"]
-    assert told["ballast_dropped"]
-    assert told["readable"] == told["acknowledged"] > 0
-    assert told["after_ballast"] == told["acknowledged"] + 1
-    assert told["recovered"] and told["reopened"]
+    document = json.loads(ran.stdout)
+    assert "is full; nothing was written" in document["error"]
+    assert document["ballast_dropped"]
+    assert document["readable"] == document["acknowledged"] > 0
+    assert document["after_ballast"] == document["acknowledged"] + 1
+    assert document["recovered"] and document["reopened"]
 
 
 def test_a_writer_starts_and_records_on_a_disk_that_others_have_filled(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def save(
 ) -> None:
     """Write the plan where nobody else reads it: a manifest may hold what is not for everybody."""
     from fleetctl.apply.consent import approvable
-    from fleetctl.apply.options import standing, wished
+    from fleetctl.apply.request.options import desired_now, standing
 
     kept = {
         "form": FORM,
@@ -48,7 +48,7 @@ def save(
         "expected": {
             "store": stored.store_id,
             "objects": {change.key: standing(change) for change in changes},
-            "wishes": wished(changes),
+            "wishes": desired_now(changes),
         },
         "approved": approvable(changes),
     }

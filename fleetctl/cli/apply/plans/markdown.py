@@ -10,7 +10,7 @@ from collections import Counter
 from fleetctl.apply.cost.report import ObjectPlan, Report, Verb
 from fleetctl.apply.cost.words import figure, ranged
 from fleetctl.common.text import safe, usd
-from fleetctl.controllers.placement import HOUR_S
+from fleetctl.controllers.planning.placement import HOUR_S
 
 HEADER = "| object | action | units | est. cost | where |"
 MARKER = "<!-- fleetctl-plan -->"
@@ -49,24 +49,24 @@ def _standing(found: Report) -> str:
     return f" and {usd(sum(known) * HOUR_S) if len(known) == len(rates) else 'an unknown price'}/h"
 
 
-def _row(it: ObjectPlan) -> str:
+def _row(planned: ObjectPlan) -> str:
     units = cost = where = ""
-    if it.work is not None:
-        work = it.work
+    if planned.work is not None:
+        work = planned.work
         new = "unknown" if work.new is None else f"{work.new:,} new"
-        said = [f"{work.kept:,} kept" if work.kept else "", new]
-        said.append(f"**{work.again.units:,} to run again**" if work.again.units else "")
-        said.append(f"**{work.replaced:,} replaced**" if work.replaced else "")
-        said.append(f"**{work.cancelled:,} cancelled**" if work.cancelled else "")
-        units = ", ".join(text for text in said if text)
+        parts = [f"{work.kept:,} kept" if work.kept else "", new]
+        parts.append(f"**{work.again.units:,} to run again**" if work.again.units else "")
+        parts.append(f"**{work.replaced:,} replaced**" if work.replaced else "")
+        parts.append(f"**{work.cancelled:,} cancelled**" if work.cancelled else "")
+        units = ", ".join(text for text in parts if text)
         cost = figure(work.now)
         taken: Counter[str] = Counter()
         for place in work.places:
             taken[place.judged.provider] += place.units
         where = ", ".join(f"{name} {count:,}" for name, count in taken.items() if count)
-    if it.standing is not None:
-        cost = it.standing.sentence
-    cells = (it.change.key, it.verb.name.lower(), units, cost, where)
+    if planned.standing is not None:
+        cost = planned.standing.sentence
+    cells = (planned.change.key, planned.verb.name.lower(), units, cost, where)
     return "| " + " | ".join(_cell(text) for text in cells) + " |"
 
 

@@ -10,7 +10,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import documents_meant
-from fleetctl.cli.flags import (
+from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
     add_manifests,
@@ -18,8 +18,8 @@ from fleetctl.cli.flags import (
     add_set,
     said_namespace,
 )
+from fleetctl.cli.command.values import money
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.values import money
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe

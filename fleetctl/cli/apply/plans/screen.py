@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from fleetctl.apply.cost.caps import Cap
 from fleetctl.apply.cost.estimate import per_hour
 from fleetctl.apply.cost.report import ObjectPlan, Place, Report, Verb, Work
-from fleetctl.apply.cost.warm import Standing
+from fleetctl.apply.cost.warm import WarmCost
 from fleetctl.apply.cost.words import UNKNOWN, figure, hourly, ranged
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import duration, plural, safe, usd
-from fleetctl.controllers.placement import HOUR_S
+from fleetctl.controllers.planning.placement import HOUR_S
 from fleetctl.specs.values.changes import FieldChange, value_text
 
 WORDS = {
@@ -84,7 +84,7 @@ def _values(field: FieldChange) -> str:
 def _units(work: Work) -> str:
     """`48 kept, 24 new, 0 replaced`: always these three, the rest where there is any."""
     new = UNKNOWN if work.new is None else f"{work.new:,} new"
-    said = [f"{work.kept:,} kept", new, f"{work.replaced:,} replaced"]
+    parts = [f"{work.kept:,} kept", new, f"{work.replaced:,} replaced"]
     for count, word in (
         (work.again.units, f"to run again{_had_taken(work)}"),
         (work.cached, "cached"),
@@ -93,9 +93,9 @@ def _units(work: Work) -> str:
         (work.failed, "failed before and not tried again"),
     ):
         if count:
-            said.append(f"{count:,} {word}")
+            parts.append(f"{count:,} {word}")
     lost = f" (about {usd(work.lost_usd)} already spent on what stops)" if work.lost_usd else ""
-    return ", ".join(said) + lost
+    return ", ".join(parts) + lost
 
 
 def _had_taken(work: Work) -> str:
@@ -104,10 +104,10 @@ def _had_taken(work: Work) -> str:
     return f" (had taken {duration(work.again.work_s)}{cost})"
 
 
-def _placement(it: ObjectPlan, work: Work, screen: Screen) -> None:
+def _placement(planned: ObjectPlan, work: Work, screen: Screen) -> None:
     screen.data("")
     new = UNKNOWN if work.to_run is None else f"{work.to_run:,}"
-    title = f"  PLACEMENT of {safe(it.change.key)} ({new} {work.unit}{_s(work.to_run)})"
+    title = f"  PLACEMENT of {safe(planned.change.key)} ({new} {work.unit}{_s(work.to_run)})"
     header = (title, "GPU", "$/H", "SLOTS", work.unit.upper() + "S", "EST. COST", "WHY")
     rows, ranks = [], Counter[str]()
     for place in work.places:
@@ -184,10 +184,10 @@ def _budgets(changing: list[ObjectPlan]) -> Iterator[list[str]]:
         yield [heading + safe(it.change.key), safe(sentence)]
 
 
-def _drained(cap: Cap, it: Standing) -> str:
+def _drained(cap: Cap, warm: WarmCost) -> str:
     """How long a budget lasts for what stays warm. It does not end when the budget does."""
     left_usd = max(0.0, cap.max_usd - cap.used_usd)
-    lasts = f", which pays {duration(left_usd / it.usd_per_s)} of it" if it.usd_per_s else ""
+    lasts = f", which pays {duration(left_usd / warm.usd_per_s)} of it" if warm.usd_per_s else ""
     left = f"{usd(left_usd)} of {usd(cap.max_usd)} left{lasts}"
     return f"{cap.owner}: {left}; what is warm stays so beyond it"
 
@@ -206,11 +206,11 @@ def _counts(found: Report, saved: str) -> str:
         (Verb.REPLACE, "replace"),
         (Verb.DESTROY, "destroy"),
     )
-    said = ", ".join(f"{found.count(verb)} to {word}" for verb, word in counts)
+    message = ", ".join(f"{found.count(verb)} to {word}" for verb, word in counts)
     kept = found.count(Verb.KEEP)
     rest = f", {kept} unchanged" if kept else ""
     kept_in = f"Saved: {safe(saved)}" if saved else "Saved: no (use --out)"
-    return f"Plan: {said}{rest}. {kept_in}"
+    return f"Plan: {message}{rest}. {kept_in}"
 
 
 def _s(count: int | None) -> str:

@@ -29,7 +29,7 @@ from fleetctl.cli.report.plotting.trials import (
     words,
 )
 from fleetctl.common.text import and_more, plural
-from fleetctl.controllers.history.front import Front
+from fleetctl.controllers.history.metrics.front import Front
 from fleetctl.controllers.trials.scores import signed
 
 BEST, PARALLEL, IMPORTANCE = "best", "parallel", "importance"
@@ -175,8 +175,8 @@ def front(studies: Sequence[Study]) -> Chart:
 def _weighable(studies: Sequence[Study]) -> list[tuple[Trial, list[float]]]:
     """The trials that have a number for every metric, with these."""
     rows = zip(*(study.trials for study in studies), strict=True)
-    told = [(ones[0], [it.score for it in ones if it.score is not None]) for ones in rows]
-    return [(one, scores) for one, scores in told if len(scores) == len(studies)]
+    parts = [(ones[0], [it.score for it in ones if it.score is not None]) for ones in rows]
+    return [(one, scores) for one, scores in parts if len(scores) == len(studies)]
 
 
 def _fitting(name: str, values: Sequence[float]) -> Scale:
@@ -186,15 +186,15 @@ def _fitting(name: str, values: Sequence[float]) -> Scale:
 def _front_said(studies: Sequence[Study], best: Sequence[int], count: int) -> str:
     ways = [f"{'higher' if it.goal == MAXIMIZE else 'lower'} {it.metric}" for it in studies]
     listed = and_more([str(index) for index in best], most=CONSTANTS_MAX)
-    said = [f"{plural(len(best), 'trial')} of {count} that no other one beats: {listed}"]
-    said.append(f"better is {', '.join(ways)}")
-    said += [f"drawn by the first two of {len(ways)} metrics"] if len(ways) > 2 else []
-    return "; ".join(said)
+    parts = [f"{plural(len(best), 'trial')} of {count} that no other one beats: {listed}"]
+    parts.append(f"better is {', '.join(ways)}")
+    parts += [f"drawn by the first two of {len(ways)} metrics"] if len(ways) > 2 else []
+    return "; ".join(parts)
 
 
 def _weighed(one: Trial, names: Sequence[str], scores: Sequence[float]) -> str:
-    told = " ".join(f"{name} {number(score)}" for name, score in zip(names, scores, strict=True))
-    return f"trial {one.index}: {told}  {words(one.params)}".rstrip()
+    message = " ".join(f"{name} {number(score)}" for name, score in zip(names, scores, strict=True))
+    return f"trial {one.index}: {message}  {words(one.params)}".rstrip()
 
 
 def parallel(study: Study) -> Chart:
@@ -223,10 +223,10 @@ def parallel(study: Study) -> Chart:
         )
         for at, ((one, score), row) in enumerate(zip(ranked, cells, strict=True))
     ]
-    said = [_best_said(study), _constant(trials), _left_out(order, shown)]
+    parts = [_best_said(study), _constant(trials), _left_out(order, shown)]
     if len(rows) > ROWS_MAX:
-        said.append(f"the best {ROWS_MAX} of {len(rows)} trials")
-    note = "; ".join(part for part in said if part)
+        parts.append(f"the best {ROWS_MAX} of {len(rows)} trials")
+    note = "; ".join(part for part in parts if part)
     return Parallel(title, note, tuple(axes), tuple(rows[:ROWS_MAX]))
 
 

@@ -80,8 +80,8 @@ def metric_chart(metric: str, curves: Mapping[str, Curve], note: str, *, over: s
     x = x._replace(whole=over == STEP)
     if x.low == x.high:
         x = roomy(x)
-    notes = "; ".join(part for part in (note, _last(metric, lines, over), gaps, more) if part)
-    return Plane(f"{metric} over {over}", notes, x, y, lines)
+    message = "; ".join(part for part in (note, _last(metric, lines, over), gaps, more) if part)
+    return Plane(f"{metric} over {over}", message, x, y, lines)
 
 
 class Stop(NamedTuple):
@@ -114,11 +114,13 @@ def rungs_chart(metric: str, rungs: Sequence[Rung], stops: Sequence[Stop]) -> Ch
     line = Line("threshold", tuple((float(it.iteration), it.threshold) for it in rungs))
     dots = tuple(Dot(float(it.iteration), it.value, it.trial, it.said) for it in stops)
     looks = ", ".join(f"{plural(it.trials, 'trial')} at {it.iteration:,}" for it in rungs)
-    told = [f"{it.trial} by {number(it.value)} at {it.iteration:,}" for it in stops]
-    said = [f"came so far: {looks}"]
-    said += [f"stopped: trial {and_more(told, most=STOPS_MAX)}"] if told else ["nobody is stopped"]
+    texts = [f"{it.trial} by {number(it.value)} at {it.iteration:,}" for it in stops]
+    parts = [f"came so far: {looks}"]
+    parts += (
+        [f"stopped: trial {and_more(texts, most=STOPS_MAX)}"] if texts else ["nobody is stopped"]
+    )
     names = ("", "stopped by this value", "what it takes to go on")
-    return Plane(title, "; ".join(said), x, y, (line,), dots, names)
+    return Plane(title, "; ".join(parts), x, y, (line,), dots, names)
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

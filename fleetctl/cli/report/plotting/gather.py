@@ -19,8 +19,8 @@ from fleetctl.cli.report.plotting.curves import STEP, Curve, Rung, Stop, metric_
 from fleetctl.cli.report.plotting.trials import Study, Trial, trial
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import and_more, did_you_mean, safe
-from fleetctl.controllers.status_keys import EARLY_TERMINATED
 from fleetctl.controllers.trials.early_terminate import stopped_at
+from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED
 from fleetctl.stores.read.reader import RunRow
 from fleetctl.views.objects import SUCCEEDED, View, mapping
 from fleetctl.views.reading import Reading
@@ -110,8 +110,8 @@ def _aims(seen: View) -> list[tuple[str, str]]:
     several = spec.get("metrics")
     written = several if isinstance(several, list) else [mapping(spec.get("search")).get("metric")]
     found = [mapping(it) for it in written]
-    told = [(str(it["name"]), str(it.get("goal") or "minimize")) for it in found if it.get("name")]
-    return told or metric_goals(seen) or [("", "minimize")]
+    parts = [(str(it["name"]), str(it.get("goal") or "minimize")) for it in found if it.get("name")]
+    return parts or metric_goals(seen) or [("", "minimize")]
 
 
 def _trial(row: Mapping[str, object], runs: Mapping[int, RunRow], score: object) -> Trial:
@@ -123,14 +123,14 @@ def _trial(row: Mapping[str, object], runs: Mapping[int, RunRow], score: object)
 def _rungs(seen: View, reading: Reading, *, early: bool) -> Chart:
     if not early:
         return Nothing("early stops", "the search has no `early_terminate`")
-    told = seen.status.get("rungs")
-    rungs = [mapping(it) for it in told] if isinstance(told, list) else []
+    value = seen.status.get("rungs")
+    rungs = [mapping(it) for it in value] if isinstance(value, list) else []
     stops = []
     for one in reading.tasks(seen):
         at = stopped_at(one.run.message) if one.run.reason == EARLY_TERMINATED else None
         if at is not None:
-            said = safe(f"trial {one.run.index}: {one.run.message}")
-            stops.append(Stop(one.run.index, *at, said))
+            message = safe(f"trial {one.run.index}: {one.run.message}")
+            stops.append(Stop(one.run.index, *at, message))
     looks = [
         Rung(int(str(it["iteration"])), int(str(it["trials"])), float(str(it["threshold"])))
         for it in rungs
@@ -197,7 +197,7 @@ def _picked(
 ) -> tuple[list[tuple[Task, str]], list[str]]:
     """(attempts with the name of their curve, what is left out)."""
     picked: list[tuple[Task, str]] = []
-    notes: list[str] = []
+    parts: list[str] = []
     for seen in views:
         named: set[int] = set()
         owner = "" if len(views) == 1 else f"{safe(seen.key)} "
@@ -209,11 +209,11 @@ def _picked(
                 continue
             if index not in named and len(named) >= TASKS_MAX:
                 until = f"only tasks {owner and 'of ' + owner}up to {max(named)} are looked at"
-                notes.append(f"{until}; `--index` picks others")
+                parts.append(f"{until}; `--index` picks others")
                 break
             named.add(index)
             picked.append((one, owner + _name(seen, index, one.run.params)))
-    return picked, notes
+    return picked, parts
 
 
 def _known(picked: Sequence[tuple[Task, str]], reading: Reading) -> tuple[str, ...]:

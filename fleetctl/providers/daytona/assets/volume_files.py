@@ -15,15 +15,8 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import NotFound, Refused
-from fleetctl.providers.account import Account
-from fleetctl.providers.daytona.assets import volumes
-from fleetctl.providers.daytona.connection.client import Connection
-from fleetctl.providers.daytona.connection.errors import asking
-from fleetctl.providers.daytona.runs import outright
-from fleetctl.providers.daytona.runs.deletes import end
-from fleetctl.providers.daytona.runs.endings import ENDS_LABEL
-from fleetctl.providers.remote.sandboxes import names
-from fleetctl.providers.volume_files import (
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.volume_files import (
     Copy,
     FileEntry,
     Tell,
@@ -32,6 +25,13 @@ from fleetctl.providers.volume_files import (
     beside,
     clean,
 )
+from fleetctl.providers.daytona.assets import volumes
+from fleetctl.providers.daytona.connection.client import Connection
+from fleetctl.providers.daytona.connection.errors import asking
+from fleetctl.providers.daytona.runs import outright
+from fleetctl.providers.daytona.runs.deletes import end
+from fleetctl.providers.daytona.runs.endings import ENDS_LABEL
+from fleetctl.providers.remote.sandboxes import names
 
 if TYPE_CHECKING:
     import daytona
@@ -88,8 +88,8 @@ class DaytonaFiles:
         wanted = clean(path)
         quoted = shlex.quote(f"./{wanted}")
         async with self._helper(volume) as helper:
-            told = await _entries(helper, volume, wanted, recursive=False)
-            if not recursive and [one.path for one in told] != [wanted]:
+            reply = await _entries(helper, volume, wanted, recursive=False)
+            if not recursive and [one.path for one in reply] != [wanted]:
                 raise Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
             # The volume's top stays: it is a mount.
             command = f"rm -rf {quoted}" if wanted else "find . -mindepth 1 -delete"
@@ -145,8 +145,8 @@ async def _entries(
     quoted = shlex.quote(f"./{path}" if path else ".")
     depth = "" if recursive else "-maxdepth 1"
     command = _LOOK.format(path=quoted) + _FIND.format(path=quoted, depth=depth)
-    said = await _run(helper, command, volume, path)
-    found = [_entry(line) for line in said.split("\0") if line]
+    reply = await _run(helper, command, volume, path)
+    found = [_entry(line) for line in reply.split("\0") if line]
     # A directory that was asked for is not in itself.
     return sorted(one for one in found if not (one.is_directory and one.path == path))
 

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.daytona.connection import credentials, settings
 from fleetctl.providers.daytona.connection.errors import KEY_HINT, asking
 from fleetctl.providers.remote.connection.failures import LastFailure
@@ -108,10 +108,10 @@ def _at_connecting(error: FleetctlError, account: Account, server: str, what: st
         silent = error.reason == "Unavailable"
         error.reason = "Unreachable" if silent else error.reason
         return error
-    said = str(error).removeprefix(f"{what}: ")
+    message = str(error).removeprefix(f"{what}: ")
     hint = account.hint(KEY_HINT) if error.hint == KEY_HINT else error.hint
     return Unavailable(
-        f"{account.label}{said} (at `{server}`)",
+        f"{account.label}{message} (at `{server}`)",
         reason=error.reason,
         retry_after_s=error.retry_after_s,
         hint=hint,

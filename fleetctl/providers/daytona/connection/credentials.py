@@ -14,7 +14,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.account import Account
+from fleetctl.providers.contract.account import Account
 from fleetctl.providers.daytona.connection.errors import KEY_AFTER_S, KEY_HINT
 
 KEY, TOKEN, ORGANIZATION = "DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN", "DAYTONA_ORGANIZATION_ID"
@@ -91,9 +91,9 @@ def url(account: Account) -> str:
     )
 
 
-def _missing(said: str, hint: str) -> Unavailable:
+def _missing(message: str, hint: str) -> Unavailable:
     return Unavailable(
-        said, reason="KeyMissing", retry_after_s=KEY_AFTER_S, hint=hint, account=True
+        message, reason="KeyMissing", retry_after_s=KEY_AFTER_S, hint=hint, account=True
     )
 
 

@@ -72,15 +72,17 @@ async def asking(
     except Exception as error:
         if is_not_found(error) or is_conflict(error) or not is_of_the_sdk(error):
             raise
-        told = certain(error, what)
+        certain_error = certain(error, what)
         if throttle is not None:
-            throttle.hear(told)
-        raise told or Unavailable(f"{what}: {words(error)}", retry_after_s=ASK_AGAIN_S) from error
+            throttle.hear(certain_error)
+        raise certain_error or Unavailable(
+            f"{what}: {words(error)}", retry_after_s=ASK_AGAIN_S
+        ) from error
 
 
-def unknown_answer(said: str) -> Unavailable:
+def unknown_answer(message: str) -> Unavailable:
     """Something answered in words that nobody here knows: asked again, and told as it is."""
-    return Unavailable(said, reason=UNKNOWN_ANSWER, retry_after_s=ASK_AGAIN_S)
+    return Unavailable(message, reason=UNKNOWN_ANSWER, retry_after_s=ASK_AGAIN_S)
 
 
 def certain(error: Exception, what: str) -> FleetctlError | None:
@@ -102,8 +104,8 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
             return _forbidden(what, words(error))
         case sdk.DaytonaError() if is_rate_limit(error):
             after_s = retry_after_s(error.headers)
-            said = f"{what}: {words(error)}"
-            return Unavailable(said, reason=RATE_LIMITED, retry_after_s=after_s)
+            message = f"{what}: {words(error)}"
+            return Unavailable(message, reason=RATE_LIMITED, retry_after_s=after_s)
         case sdk.DaytonaBadRequestError():
             return _bad_request(f"{what}: {words(error)}")
         case sdk.DaytonaUnprocessableEntityError():
@@ -115,12 +117,12 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
 
 def retry_after_s(headers: Mapping[str, object]) -> float:
     """Each throttler has a header of its own, such as `Retry-After-sandbox-create`."""
-    told = [
+    parts = [
         float(str(value))
         for name, value in headers.items()
         if name.lower().startswith("retry-after") and str(value).replace(".", "", 1).isdigit()
     ]
-    return max(told, default=RATE_AFTER_S)
+    return max(parts, default=RATE_AFTER_S)
 
 
 def is_not_found(error: BaseException) -> bool:
@@ -138,16 +140,18 @@ def is_not_found(error: BaseException) -> bool:
 def is_marked(body: bytes) -> bool:
     """The same of a raw answer."""
     try:
-        told = json.loads(body)
+        document = json.loads(body)
     except ValueError:
         return False
-    return isinstance(told, dict) and bool(told.get("source") in _SERVICE or told.get("code"))
+    return isinstance(document, dict) and bool(
+        document.get("source") in _SERVICE or document.get("code")
+    )
 
 
 def is_page(error: BaseException) -> bool:
     """The answer of something on the way, made for browsers."""
-    said = str(error).lower()
-    return getattr(error, "source", None) is None and ("<html" in said or "<!doctype" in said)
+    message = str(error).lower()
+    return getattr(error, "source", None) is None and ("<html" in message or "<!doctype" in message)
 
 
 def is_conflict(error: BaseException) -> bool:
@@ -174,32 +178,32 @@ def is_of_the_sdk(error: Exception) -> bool:
 
 def words(error: Exception) -> str:
     """The error's own words on one line, as far as they are short; a proxy's page is not told."""
-    said = " ".join(str(error).split())
-    prefix, page, _ = said.partition("<")
-    if page and "html" in said.lower():
-        said = f"{prefix}HTTP {getattr(error, 'status_code', None) or 'error'} from a proxy"
-    return (said or type(error).__name__)[:WORDS_MAX].rstrip(". ")
+    message = " ".join(str(error).split())
+    prefix, page, _ = message.partition("<")
+    if page and "html" in message.lower():
+        message = f"{prefix}HTTP {getattr(error, 'status_code', None) or 'error'} from a proxy"
+    return (message or type(error).__name__)[:WORDS_MAX].rstrip(". ")
 
 
-def _forbidden(what: str, said: str) -> FleetctlError:
-    if not _SUSPENDED.search(said):
+def _forbidden(what: str, message: str) -> FleetctlError:
+    if not _SUSPENDED.search(message):
         return Unavailable(
-            f"{what}: the key has no access: {said}",
+            f"{what}: the key has no access: {message}",
             reason="AccessDenied",
             retry_after_s=KEY_AFTER_S,
             hint=KEY_HINT,
             account=True,
         )
-    if _MONEY.search(said):
+    if _MONEY.search(message):
         return Unavailable(
-            f"{what}: {said}",
+            f"{what}: {message}",
             reason="SpendLimit",
             retry_after_s=SUSPENDED_AFTER_S,
             hint="add credits at app.daytona.io/dashboard/billing; what waits goes on by itself",
             account=True,
         )
     return Unavailable(
-        f"{what}: {said}",
+        f"{what}: {message}",
         reason="Suspended",
         retry_after_s=SUSPENDED_AFTER_S,
         hint="app.daytona.io/dashboard says what it asks for; what waits goes on by itself",
@@ -207,32 +211,32 @@ def _forbidden(what: str, said: str) -> FleetctlError:
     )
 
 
-def _bad_request(said: str) -> FleetctlError:
-    if _QUOTA.search(said):
+def _bad_request(message: str) -> FleetctlError:
+    if _QUOTA.search(message):
         return Unavailable(
-            said,
+            message,
             reason="Quota",
             retry_after_s=QUOTA_AFTER_S,
-            hint=_quota_hint(said),
+            hint=_quota_hint(message),
             account=True,
         )
-    if _NO_RUNNERS.search(said):
-        return Unavailable(said, reason="NoCapacity", retry_after_s=ASK_AGAIN_S)
-    if _REGION.search(said):
-        return Refused(said, hint="name another target in the Provider object's `account`")
-    if _NOT_READY.search(said):
-        return Unavailable(said, reason="VolumeNotReady", retry_after_s=VOLUME_AFTER_S)
-    if _SNAPSHOT.search(said):
-        return Unavailable(said, reason="SnapshotNotReady", retry_after_s=ASK_AGAIN_S)
-    if _OF_THE_ORDER.search(said.lower()):
-        return Refused(said, hint="change the template")
-    return unknown_answer(said)
+    if _NO_RUNNERS.search(message):
+        return Unavailable(message, reason="NoCapacity", retry_after_s=ASK_AGAIN_S)
+    if _REGION.search(message):
+        return Refused(message, hint="name another target in the Provider object's `account`")
+    if _NOT_READY.search(message):
+        return Unavailable(message, reason="VolumeNotReady", retry_after_s=VOLUME_AFTER_S)
+    if _SNAPSHOT.search(message):
+        return Unavailable(message, reason="SnapshotNotReady", retry_after_s=ASK_AGAIN_S)
+    if _OF_THE_ORDER.search(message.lower()):
+        return Refused(message, hint="change the template")
+    return unknown_answer(message)
 
 
-def _quota_hint(said: str) -> str:
+def _quota_hint(message: str) -> str:
     """What helps with the quota that is named."""
     limits = "limits are at app.daytona.io/dashboard/limits"
-    words_ = said.lower()
+    words_ = message.lower()
     if re.search(r"maximum allowed: 0\b", words_):
         return f"this account has none of it: ask for it, or place the work elsewhere; {limits}"
     if "volume" in words_:

@@ -23,12 +23,12 @@ class Throttle:
         """Raises Unavailable, with what is left of the time that was told."""
         left_s = self._until_s - time.monotonic()
         if left_s > 0:
-            said = f"{what}: Daytona takes no such calls for {left_s:.1f} s yet"
-            raise Unavailable(said, reason=RATE_LIMITED, retry_after_s=left_s)
+            message = f"{what}: Daytona takes no such calls for {left_s:.1f} s yet"
+            raise Unavailable(message, reason=RATE_LIMITED, retry_after_s=left_s)
 
-    def hear(self, told: FleetctlError | None) -> None:
-        if isinstance(told, Unavailable) and told.reason == RATE_LIMITED:
-            self._until_s = max(self._until_s, time.monotonic() + told.retry_after_s)
+    def hear(self, error: FleetctlError | None) -> None:
+        if isinstance(error, Unavailable) and error.reason == RATE_LIMITED:
+            self._until_s = max(self._until_s, time.monotonic() + error.retry_after_s)
 
 
 @dataclass(frozen=True, slots=True)

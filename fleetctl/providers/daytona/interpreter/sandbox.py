@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import daytona
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.contract.session import SessionRequest
 from fleetctl.providers.daytona.assets import sources
 from fleetctl.providers.daytona.assets.images import Images
 from fleetctl.providers.daytona.assets.volumes import Volumes
@@ -24,7 +25,6 @@ from fleetctl.providers.daytona.connection.client import Connection
 from fleetctl.providers.daytona.connection.errors import asking
 from fleetctl.providers.daytona.runs import outright
 from fleetctl.providers.paths import jobs_dir, make_private
-from fleetctl.providers.session import SessionOrder
 from fleetctl.providers.sources.pinning import current
 from fleetctl.specs.blocks.template import Source, Template, VolumeMount
 
@@ -66,50 +66,50 @@ def shared_by(home: Path) -> Shared:
     return homes.setdefault(home, Shared(home))
 
 
-def refuse_what_is_not_ours(order: SessionOrder) -> None:
+def refuse_what_is_not_ours(request: SessionRequest) -> None:
     for name in OTHERS:
-        if order.native.get(name) is not None:
+        if request.native.get(name) is not None:
             raise Refused(
                 f"`{name}` is an object of another provider, and this interpreter runs on"
                 " `daytona`",
                 hint="use image_python_version, image_pip_packages or sandbox_spec",
             )
-    if order.native.get("secrets") is not None:
+    if request.native.get("secrets") is not None:
         raise Refused(
             "`secrets` has objects of another provider, and this interpreter runs on `daytona`",
             hint="pass the values: secrets={'NAME': os.environ['NAME']}",
         )
 
 
-async def make(home: Path, shared: Shared, order: SessionOrder) -> daytona.AsyncSandbox:
+async def make(home: Path, shared: Shared, request: SessionRequest) -> daytona.AsyncSandbox:
     """A new sandbox of the order's name."""
     client = await shared.connection.client()
-    params = await _params(home, shared, client, order)
+    params = await _params(home, shared, client, request)
     what = "the interpreter's sandbox cannot be made"
     return await outright.make(client, params, what, deadline_s=START_S)
 
 
 async def _params(
-    home: Path, shared: Shared, client: daytona.AsyncDaytona, order: SessionOrder
+    home: Path, shared: Shared, client: daytona.AsyncDaytona, request: SessionRequest
 ) -> daytona.CreateSandboxFromSnapshotParams | daytona.CreateSandboxFromImageParams:
     """What the program's own spec says, and what we need of every sandbox."""
-    params = _own_params(order.native.get("sandbox_spec"))
-    if order.image is not None:
-        template = Template(python="pass", image=order.image)
+    params = _own_params(request.native.get("sandbox_spec"))
+    if request.image is not None:
+        template = Template(python="pass", image=request.image)
         params = daytona.CreateSandboxFromSnapshotParams(
             snapshot=await _built(home, shared, client, template)
         )
     ours: dict[str, Any] = {
-        "name": order.name,
+        "name": request.name,
         "language": "python",
-        "labels": {**(params.labels or {}), LABEL: order.name},
+        "labels": {**(params.labels or {}), LABEL: request.name},
         "auto_stop_interval": 0,
         "auto_delete_interval": 0,
-        "ttl_minutes": math.ceil((order.lifetime_s + START_SLACK_S) / 60),
-        "volumes": [*(params.volumes or []), *await _mounts(shared, client, order)],
+        "ttl_minutes": math.ceil((request.lifetime_s + START_SLACK_S) / 60),
+        "volumes": [*(params.volumes or []), *await _mounts(shared, client, request)],
     }
-    if order.secrets:
-        ours["secrets"] = {**(params.secrets or {}), **{name: name for name in order.secrets}}
+    if request.secrets:
+        ours["secrets"] = {**(params.secrets or {}), **{name: name for name in request.secrets}}
     return params.model_copy(update=ours)
 
 
@@ -132,9 +132,9 @@ def _own_params(
 
 
 async def _mounts(
-    shared: Shared, client: daytona.AsyncDaytona, order: SessionOrder
+    shared: Shared, client: daytona.AsyncDaytona, request: SessionRequest
 ) -> list[daytona.VolumeMount]:
-    place = order.place
+    place = request.place
     if place is None or place.volume is None:
         return []
     mount = VolumeMount(name=place.volume, mount_path=place.mount_path)
@@ -155,23 +155,23 @@ async def _built(
             log.info("the image is being built")
 
 
-async def prepare(home: Path, sandbox: daytona.AsyncSandbox, order: SessionOrder) -> str:
+async def prepare(home: Path, sandbox: daytona.AsyncSandbox, request: SessionRequest) -> str:
     """Directories, the checkout and the driver; the directory that code works in, or ""."""
     async with asking("the driver cannot be uploaded", deadline_s=UPLOAD_S):
-        await sandbox.fs.upload_file(order.driver.encode(), DRIVER)
-    if order.place is not None and order.place.volume is None:
-        await _make_directory(sandbox, order.place.mount_path)
-    if not order.workspace:
+        await sandbox.fs.upload_file(request.driver.encode(), DRIVER)
+    if request.place is not None and request.place.volume is None:
+        await _make_directory(sandbox, request.place.mount_path)
+    if not request.workspace:
         return ""
     async with asking("the sandbox cannot be looked into", deadline_s=CALL_S):
         work_dir = (await sandbox.get_work_dir()).rstrip("/")
-    if order.repository is None:
+    if request.repository is None:
         workspace = f"{work_dir}/{sources.WORKSPACE}/{EMPTY_WORKSPACE}"
         await _make_directory(sandbox, workspace)
         return workspace
-    source = Source(git=order.repository)
+    source = Source(git=request.repository)
     place = sources.directory(source, work_dir)
-    commit = await current(order.repository)
+    commit = await current(request.repository)
     job = jobs_dir(home, "daytona") / "interpreters"
     await sources.bring(sandbox, source, place, commit=commit, secrets={}, job=job)
     return place

@@ -15,6 +15,7 @@ from pathlib import Path
 import daytona
 
 from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.providers.contract.session import DRIVER_COMMAND, OpenSession, Session, SessionRequest
 from fleetctl.providers.daytona.connection.errors import (
     asking,
     is_conflict,
@@ -28,7 +29,6 @@ from fleetctl.providers.daytona.runs.deletes import discard, end
 from fleetctl.providers.daytona.runs.endings import is_over, state_of
 from fleetctl.providers.daytona.runs.streams import Put, pieces
 from fleetctl.providers.remote.connection.throttled import unless_throttled
-from fleetctl.providers.session import DRIVER_COMMAND, OpenSession, Session, SessionOrder
 
 NAME = "driver"  # of the session in the sandbox
 LAST_WORDS_CHARACTERS = 2000
@@ -36,18 +36,18 @@ PIECES_AHEAD = 256
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0  # until a stream that dropped is opened anew
 
 
-async def open_session(home: Path, order: SessionOrder) -> Session:
+async def open_session(home: Path, request: SessionRequest) -> Session:
     """Raises Refused or Unavailable; then no sandbox is left."""
-    making.refuse_what_is_not_ours(order)
+    making.refuse_what_is_not_ours(request)
     shared = making.shared_by(home)
     shared.join()
     try:
         sandbox = await unless_throttled(
-            lambda: making.make(home, shared, order), patience_s=making.START_S
+            lambda: making.make(home, shared, request), patience_s=making.START_S
         )
         try:
             workspace = await unless_throttled(
-                lambda: making.prepare(home, sandbox, order), patience_s=making.START_S
+                lambda: making.prepare(home, sandbox, request), patience_s=making.START_S
             )
             command = await _start_driver(sandbox, workspace)
         except BaseException:
@@ -56,8 +56,8 @@ async def open_session(home: Path, order: SessionOrder) -> Session:
     except BaseException:
         await shared.leave()
         raise
-    session = DaytonaSession(shared, sandbox, command, lifetime_s=order.lifetime_s)
-    session.place_root = order.place.mount_path if order.place else ""
+    session = DaytonaSession(shared, sandbox, command, lifetime_s=request.lifetime_s)
+    session.place_root = request.place.mount_path if request.place else ""
     session.workspace = workspace
     return session
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.providers.base import Notify, RunOrder
+from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.daytona.connection.errors import (
     ASK_AGAIN_S,
     OF_NOBODY,
@@ -80,9 +80,9 @@ class Creating:
         sandboxes: DaytonaSandboxes,
         settings: Settings,
         *,
-        parts: Callable[[RunOrder], Awaitable[Parts]],
-        finish: Callable[[RunOrder, daytona.AsyncSandbox], Awaitable[None]],
-        stale: Callable[[RunOrder], None],
+        parts: Callable[[RunRequest], Awaitable[Parts]],
+        finish: Callable[[RunRequest, daytona.AsyncSandbox], Awaitable[None]],
+        stale: Callable[[RunRequest], None],
         store_id: str,
         notify: Notify,
     ) -> None:
@@ -93,37 +93,37 @@ class Creating:
         self._bucket = Bucket(settings.creates_per_s, settings.creates_burst)
         self.makings = Makings(notify, give_up_s=settings.call_s)
 
-    async def make(self, order: RunOrder) -> str:
+    async def make(self, request: RunRequest) -> str:
         """The handle of the run's sandbox. Raises Unavailable with the reason Queued while it waits
         for a machine; then `notify` tells when to ask again.
         """
-        making = self.makings.get(order.run) or self._begin(order)
+        making = self.makings.get(request.run) or self._begin(request)
         handle = await self.makings.handle(making, patience=asyncio.sleep(PATIENCE_S))
         if handle is None:
-            raise _waiting(order, making.since_s)
+            raise _waiting(request, making.since_s)
         return handle
 
-    def _begin(self, order: RunOrder) -> Making:
+    def _begin(self, request: RunRequest) -> Making:
         if len(self.makings) >= self._settings.making_max:
             raise Unavailable(
                 f"{len(self.makings)} sandboxes are being made already",
                 reason="Queued",
                 retry_after_s=WAITS_AGAIN_S,
             )
-        return self.makings.begin(order.run, self._make(order))
+        return self.makings.begin(request.run, self._make(request))
 
-    async def _make(self, order: RunOrder) -> str:
+    async def _make(self, request: RunRequest) -> str:
         """Exactly one sandbox, whatever became of earlier requests under the same name."""
-        parts = await self._parts(order)
+        parts = await self._parts(request)
         await self._bucket.take()
-        params = self._params(order, parts)
-        sandbox = await self._started(order, parts.client.create(params, timeout=0))
+        params = self._params(request, parts)
+        sandbox = await self._started(request, parts.client.create(params, timeout=0))
         with _perhaps_made():
-            await self._finish(order, sandbox)
+            await self._finish(request, sandbox)
         return self._sandboxes.keep(sandbox)
 
     async def _started(
-        self, order: RunOrder, request: Coroutine[Any, Any, daytona.AsyncSandbox]
+        self, order: RunRequest, request: Coroutine[Any, Any, daytona.AsyncSandbox]
     ) -> daytona.AsyncSandbox:
         what = f"the sandbox of run `{order.run}` cannot be made"
         try:
@@ -141,14 +141,14 @@ class Creating:
         with _perhaps_made():
             return await self._adopted(order, failed)
 
-    async def _adopted(self, order: RunOrder, failed: Exception) -> daytona.AsyncSandbox:
+    async def _adopted(self, request: RunRequest, failed: Exception) -> daytona.AsyncSandbox:
         """What an earlier request made. Raises Unavailable when nothing is there: the request may
         still arrive, but nothing begins in what it makes before this is asked for again.
         """
-        sandbox = await self._sandboxes.named(order.run)
+        sandbox = await self._sandboxes.named(request.run)
         if sandbox is None:
             raise Unavailable(
-                f"the sandbox of run `{order.run}` cannot be made: {words(failed)}",
+                f"the sandbox of run `{request.run}` cannot be made: {words(failed)}",
                 retry_after_s=ASK_AGAIN_S,
             ) from failed
         state = state_of(sandbox)
@@ -156,16 +156,16 @@ class Creating:
             why = sandbox.error_reason or f"it is {state}"
             await self._sandboxes.end(sandbox.id)
             raise Unavailable(
-                f"the sandbox of run `{order.run}` failed before anything began: {why}",
+                f"the sandbox of run `{request.run}` failed before anything began: {why}",
                 reason="SandboxFailed",
                 retry_after_s=FAILED_AFTER_S,
             )
         if state != "started":
-            return await self._started(order, _wait(sandbox))
+            return await self._started(request, _wait(sandbox))
         return sandbox
 
     async def _watched(
-        self, order: RunOrder, request: Coroutine[Any, Any, daytona.AsyncSandbox]
+        self, order: RunRequest, request: Coroutine[Any, Any, daytona.AsyncSandbox]
     ) -> daytona.AsyncSandbox:
         """The request's answer, or what it made; unless that stays in one state for too long."""
         asking = asyncio.ensure_future(request)
@@ -192,10 +192,10 @@ class Creating:
         )
 
     async def _outlasted(
-        self, order: RunOrder, asking: asyncio.Future[daytona.AsyncSandbox]
+        self, request: RunRequest, asking: asyncio.Future[daytona.AsyncSandbox]
     ) -> str:
         """A state that lasts too long, or is all that is waited for, while there is no answer."""
-        watching = asyncio.ensure_future(self._stuck(order))
+        watching = asyncio.ensure_future(self._stuck(request))
         either: tuple[asyncio.Future[Any], ...] = (asking, watching)
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -204,61 +204,63 @@ class Creating:
             watching.cancel()
             await asyncio.wait({watching})
 
-    async def _stuck(self, order: RunOrder) -> str:
+    async def _stuck(self, request: RunRequest) -> str:
         """Returns a state that lasts too long, or is all that is waited for. Looks rarely: who
         waits is told by events.
         """
         loop = asyncio.get_running_loop()
         seen, since_s = "", loop.time()
         while True:
-            state = await self._state_now(order)
+            state = await self._state_now(request)
             if state == "started":
                 return state
             if state and state != seen:
                 seen, since_s = state, loop.time()
-            elif state and loop.time() - since_s > self._patience_s(order, state):
+            elif state and loop.time() - since_s > self._patience_s(request, state):
                 return state
             await asyncio.sleep(LOOK_S)
 
-    async def _state_now(self, order: RunOrder) -> str:
+    async def _state_now(self, request: RunRequest) -> str:
         """Empty when nothing is known."""
         try:
-            sandbox = await self._sandboxes.named(order.run)
+            sandbox = await self._sandboxes.named(request.run)
         except FleetctlError:
             return ""
         return "unanswered" if sandbox is None else state_of(sandbox)
 
-    def _patience_s(self, order: RunOrder, state: str) -> float:
-        if state == "creating" and order.template.resources.gpu is not None:
+    def _patience_s(self, request: RunRequest, state: str) -> float:
+        if state == "creating" and request.template.resources.gpu is not None:
             return self._settings.queue_s + SLACK_S  # in line for a machine
         return patience_s(state)
 
-    def _told(self, order: RunOrder, error: Exception, what: str) -> FleetctlError | None:
+    def _told(self, request: RunRequest, error: Exception, what: str) -> FleetctlError | None:
         """What an error says for sure; None when there may be a sandbox."""
         from daytona import DaytonaQueueTimeoutError, DaytonaSpotEvictedError
 
         if isinstance(error, DaytonaQueueTimeoutError | DaytonaSpotEvictedError):
             return Unavailable(f"{what}: {words(error)}", reason="Queued", retry_after_s=1.0)
-        told = certain(error, what)
-        if isinstance(told, Unavailable) and told.reason == RATE_LIMITED:
-            self._bucket.hold(told.retry_after_s)
-        elif isinstance(told, Unavailable) and not (told.account or told.reason in OF_NOBODY):
-            self._stale(order)
-        if isinstance(told, Unavailable) and told.reason in _AT_ANY_QUESTION:
+        certain_error = certain(error, what)
+        if isinstance(certain_error, Unavailable) and certain_error.reason == RATE_LIMITED:
+            self._bucket.hold(certain_error.retry_after_s)
+        elif isinstance(certain_error, Unavailable) and not (
+            certain_error.account or certain_error.reason in OF_NOBODY
+        ):
+            self._stale(request)
+        if isinstance(certain_error, Unavailable) and certain_error.reason in _AT_ANY_QUESTION:
             # Of a create that was taken, a look may have been answered so.
-            told.perhaps_made = True
-        return told
+            certain_error.perhaps_made = True
+        return certain_error
 
-    def _params(self, order: RunOrder, parts: Parts) -> daytona.CreateSandboxFromSnapshotParams:
+    def _params(self, request: RunRequest, parts: Parts) -> daytona.CreateSandboxFromSnapshotParams:
         import daytona
 
-        now_s, life_s = time.time(), self._life_s(order)
-        guest = Guest.of_template(order.template)
-        labels = names.tags(order, self._store_id, now_s)
+        now_s, life_s = time.time(), self._life_s(request)
+        guest = Guest.of_template(request.template)
+        labels = names.tags(request, self._store_id, now_s)
         labels |= {GUEST_LABEL: guest.label, ENDS_LABEL: str(int(now_s + life_s))}
-        gpu = order.template.resources.gpu is not None
+        gpu = request.template.resources.gpu is not None
         return daytona.CreateSandboxFromSnapshotParams(
-            name=self._sandboxes.name_of(order.run),
+            name=self._sandboxes.name_of(request.run),
             language="python",
             snapshot=parts.snapshot,
             labels=labels,
@@ -272,18 +274,18 @@ class Creating:
             queue_timeout=max(1, int(self._settings.queue_s / 60)) if gpu else None,
         )
 
-    def _life_s(self, order: RunOrder) -> float:
+    def _life_s(self, request: RunRequest) -> float:
         """Daytona ends the sandbox then, whatever becomes of us: never before the task's own limit.
 
         It counts from the create, so what waits in line for a GPU gets that time, too.
         """
-        template, usual_s = order.template, self._settings.lifetime_s
+        template, usual_s = request.template, self._settings.lifetime_s
         line_s = 0.0 if template.resources.gpu is None else self._settings.queue_s
         if template.timeout_seconds is None:
             return usual_s + line_s
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
         whole_s = task_s + LIFE_SLACK_S
-        return (max(usual_s, whole_s) if order.reusable else whole_s) + line_s
+        return (max(usual_s, whole_s) if request.reusable else whole_s) + line_s
 
 
 def patience_s(state: str) -> float:
@@ -306,9 +308,9 @@ def _perhaps_made() -> Iterator[None]:
         raise
 
 
-def _waiting(order: RunOrder, since_s: float) -> Unavailable:
+def _waiting(request: RunRequest, since_s: float) -> Unavailable:
     since = time.strftime("%H:%M:%S", time.gmtime(since_s))
-    gpu = order.template.resources.gpu
+    gpu = request.template.resources.gpu
     what = "a machine" if gpu is None else f"{gpu.name}:{gpu.count}"
     return Unavailable(
         f"waiting for {what} at Daytona since {since} UTC",

@@ -13,13 +13,13 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused
-from fleetctl.providers.account import Account
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.exec import ENDED_HINT, Entering, Place, Streams
 from fleetctl.providers.daytona.connection.client import Connection
 from fleetctl.providers.daytona.connection.errors import asking, is_not_found, is_of_the_sdk
 from fleetctl.providers.daytona.runs import endings, terminals
 from fleetctl.providers.daytona.runs.endings import state_of
 from fleetctl.providers.daytona.runs.streams import STATE_DIR
-from fleetctl.providers.exec import ENDED_HINT, Entering, Place, Streams
 from fleetctl.providers.remote.sandboxes import exec
 
 if TYPE_CHECKING:

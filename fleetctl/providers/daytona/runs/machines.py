@@ -37,14 +37,14 @@ class Machine:
 def machine(resources: Resources) -> Machine:
     """Raises Refused for a GPU that Daytona does not have."""
     cpu, memory, disk = resources.cpu, resources.memory, resources.disk
-    told: list[str] = []
+    parts: list[str] = []
     return Machine(
-        cpu=None if cpu is None else _whole("cpu", cpu, "", told),
-        memory=None if memory is None else _whole("memory", memory / GIB, " GiB", told),
-        disk=None if disk is None else _whole("disk", disk / GIB, " GiB", told),
+        cpu=None if cpu is None else _whole("cpu", cpu, "", parts),
+        memory=None if memory is None else _whole("memory", memory / GIB, " GiB", parts),
+        disk=None if disk is None else _whole("disk", disk / GIB, " GiB", parts),
         gpu=None if resources.gpu is None else resources.gpu.count,
         gpu_type=None if resources.gpu is None else _gpu(resources.gpu),
-        rounded=tuple(told),
+        rounded=tuple(parts),
     )
 
 
@@ -60,10 +60,10 @@ def billed(resources: Resources) -> Resources:
     )
 
 
-def _whole(name: str, asked: float, unit: str, told: list[str]) -> int:
+def _whole(name: str, asked: float, unit: str, lines: list[str]) -> int:
     whole = max(1, math.ceil(asked))
     if whole != asked:
-        told.append(f"{name} {asked:.3g} to {whole}{unit}")
+        lines.append(f"{name} {asked:.3g} to {whole}{unit}")
     return whole
 
 

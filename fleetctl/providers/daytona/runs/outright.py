@@ -32,10 +32,10 @@ async def make(
             return await client.create(params, timeout=0)
     except BaseException as error:
         cause = error.__cause__ or error
-        told = certain(cause, what) if isinstance(cause, Exception) else None
-        if told is None:
+        certain_error = certain(cause, what) if isinstance(cause, Exception) else None
+        if certain_error is None:
             await discard(client, params.name, late_s=LATE_S)
         # What `asking` lets through is an answer elsewhere, and here a failure like any other.
         if error is not cause or not isinstance(error, Exception) or not is_of_the_sdk(error):
             raise
-        raise told or Unavailable(f"{what}: {words(error)}") from error
+        raise certain_error or Unavailable(f"{what}: {words(error)}") from error

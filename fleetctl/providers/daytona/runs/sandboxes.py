@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.base import Owned
+from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.daytona.connection.client import Connection
 from fleetctl.providers.daytona.connection.errors import (
     asking,
@@ -79,10 +79,10 @@ class DaytonaSandboxes:
                 async for data in frames:
                     yield data
         except Exception as error:
-            told = certain(error, what) if is_rate_limit(error) else None
-            if told is not None:
-                self.throttles.toolbox.hear(told)
-                raise told from error
+            certain_error = certain(error, what) if is_rate_limit(error) else None
+            if certain_error is not None:
+                self.throttles.toolbox.hear(certain_error)
+                raise certain_error from error
             self._live.pop(handle, None)  # perhaps it is over: the next stream looks first
             if is_of_the_sdk(error):
                 raise ConnectionError(f"{what}: {words(error)}") from error

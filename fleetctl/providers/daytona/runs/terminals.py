@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.tasks import cancel
+from fleetctl.providers.contract.exec import Streams
 from fleetctl.providers.daytona.connection.errors import asking, is_of_the_sdk
 from fleetctl.providers.daytona.runs.streams import STATE_DIR
-from fleetctl.providers.exec import Streams
 
 if TYPE_CHECKING:
     import daytona
@@ -96,8 +96,8 @@ async def run(
 def _script(words: Sequence[str], mark: str) -> str:
     """Removes itself, says that it is there, and becomes the command."""
     half = len(mark) // 2
-    said = f"printf '%s%s\\n' {mark[:half]} {mark[half:]}"
-    return f'rm -f -- "$0"\n{said}\nexec {shlex.join(words)}\n'
+    message = f"printf '%s%s\\n' {mark[:half]} {mark[half:]}"
+    return f'rm -f -- "$0"\n{message}\nexec {shlex.join(words)}\n'
 
 
 def _cells(count: int) -> int:

@@ -2,7 +2,7 @@
 
 An image that installs something is built by uv. All else gets a plain environment: the standard
 library and nothing else, so that a task finds the same on every machine and never what fleetctl
-itself happens to be installed with. Called once a keeper; nothing is installed anywhere else.
+itself happens to be installed with. Called once a supervisor; nothing is installed anywhere else.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.local.assets import pythons, system
 from fleetctl.providers.local.assets.pythons import Base
-from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.programs import ask
 from fleetctl.providers.rundir.builds import BuildLog, link

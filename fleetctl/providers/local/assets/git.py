@@ -11,8 +11,8 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources import git
 from fleetctl.specs.blocks.template import GitSource

@@ -21,7 +21,7 @@ _QUESTION = (
     "import sys; print('.'.join(map(str, sys.version_info[:3])),"
     " getattr(sys, '_base_executable', '') or sys.executable)"
 )
-OLDEST = (3, 9)  # what the guest and the keeper are written for
+OLDEST = (3, 9)  # what the guest and the supervisor are written for
 
 
 @dataclass(frozen=True, slots=True)

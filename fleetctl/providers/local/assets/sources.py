@@ -1,7 +1,7 @@
-"""The code that a task works on: fetched or copied once a keeper, then copied for each sandbox.
+"""The code that a task works on: fetched or copied once a supervisor, then copied for each sandbox.
 
-Called before a keeper starts. A directory's snapshot is taken once, so that all runs of a template
-see the same.
+Called before a supervisor starts. A directory's snapshot is taken once, so that all runs of a
+template see the same.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.local.assets import git as gitsource
-from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 from fleetctl.providers.sources import git
 from fleetctl.providers.sources.revision import of_copy
 from fleetctl.providers.sources.tree import Rules, take
@@ -27,11 +27,11 @@ class Fetched:
     name: str  # of the directory in the sandbox
 
 
-async def fetch(layout: Layout, source: Source | None, keeper: Path) -> Fetched | None:
+async def fetch(layout: Layout, source: Source | None, supervisor: Path) -> Fetched | None:
     """The source on disk. Raises Refused or Unavailable."""
     if source is None:
         return None
-    snapshot, mark = keeper / "source", keeper / "source.json"
+    snapshot, mark = supervisor / "source", supervisor / "source.json"
     if not mark.exists():
         name, commit = await _take(layout, source, snapshot)
         revision = commit or (await asyncio.to_thread(of_copy, snapshot)).revision
@@ -40,13 +40,15 @@ async def fetch(layout: Layout, source: Source | None, keeper: Path) -> Fetched 
     return Fetched(snapshot, json.loads(mark.read_text(encoding="utf-8"))["name"])
 
 
-def revision(keeper: Path) -> str:
-    """What the snapshot of a keeper holds; empty while it has none, or of one that is not known."""
+def revision(supervisor: Path) -> str:
+    """What the snapshot of a supervisor holds; empty while it has none, or of one that is not
+    known.
+    """
     try:
-        told = json.loads((keeper / "source.json").read_text(encoding="utf-8"))
+        document = json.loads((supervisor / "source.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ""
-    return str(told.get("revision", ""))
+    return str(document.get("revision", ""))
 
 
 async def _take(layout: Layout, source: Source, snapshot: Path) -> tuple[str, str]:

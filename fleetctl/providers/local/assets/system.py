@@ -1,4 +1,4 @@
-"""What an image asks of the system: checked, never installed. Called before a keeper starts."""
+"""What an image asks of the system: checked, never installed. Called before a supervisor starts."""
 
 from __future__ import annotations
 

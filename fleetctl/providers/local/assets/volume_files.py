@@ -13,17 +13,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fleetctl.common.errors import NotFound, Refused
-from fleetctl.providers.account import Account
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.volume_files import Copy, FileEntry, Tell, VolumeFiles, clean
 from fleetctl.providers.local.assets.sizes import total_bytes
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.volume_files import (
-    Copy,
-    FileEntry,
-    Tell,
-    VolumeFiles,
-    clean,
-)
 
 PIECE_BYTES = 1024**2
 LOOKED_AT_MAX = 1_000_000  # files of which a size is still added up

@@ -11,11 +11,11 @@ import time
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.local import locks
-from fleetctl.providers.local.keeper.isolation import shortnames
-from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout, uid_of
+from fleetctl.providers.local.supervisor.isolation import shortnames
+from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 
-LEAVE_S = 10.0  # for a keeper without runs to leave after it was asked to
+LEAVE_S = 10.0  # for a supervisor without runs to leave after it was asked to
 PAUSE_S = 0.02
 
 
@@ -33,15 +33,15 @@ def remove(layout: Layout, name: str) -> None:
 
 
 def remove_scratch(layout: Layout, uid: str, keep_logs: bool) -> None:
-    """Delete work directories and keepers of a resource, and journals and logs unless they are
+    """Delete work directories and supervisors of a resource, and journals and logs unless they are
     kept.
     """
-    names = os.listdir(layout.keepers) if layout.keepers.exists() else []
+    names = os.listdir(layout.supervisors) if layout.supervisors.exists() else []
     for name in names:
         if uid_of(name) == uid:
             _wait_until_free(layout, name)
-            remove_tree(str(layout.keeper(name)))
-            shortnames.remove(str(layout.keeper(name)))
+            remove_tree(str(layout.supervisor(name)))
+            shortnames.remove(str(layout.supervisor(name)))
     job = layout.job(uid)
     doomed = layout.work(uid) if keep_logs else job
     if doomed.exists():
@@ -55,7 +55,7 @@ def remove_scratch(layout: Layout, uid: str, keep_logs: bool) -> None:
 
 def _wait_until_free(layout: Layout, name: str) -> None:
     deadline = time.monotonic() + LEAVE_S
-    while not locks.lock_is_free(layout.keeper(name)):
+    while not locks.lock_is_free(layout.supervisor(name)):
         if time.monotonic() > deadline:
-            raise Unavailable(f"keeper `{name}` still runs something", retry_after_s=1.0)
+            raise Unavailable(f"supervisor `{name}` still runs something", retry_after_s=1.0)
         time.sleep(PAUSE_S)

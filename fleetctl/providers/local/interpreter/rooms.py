@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fleetctl.providers.contract.session import SessionRequest
 from fleetctl.providers.local import locks
 from fleetctl.providers.local.assets import git as gitsource
-from fleetctl.providers.local.keeper.run.cleaning import remove_tree
 from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 from fleetctl.providers.paths import checked, make_private
-from fleetctl.providers.session import SessionOrder
 from fleetctl.providers.sources import git
 
 WITHOUT_REPOSITORY = "daytona-workspace"  # as the directory is called there
@@ -39,28 +39,28 @@ class Room:
         for one in doomed:
             remove_tree(str(one))
 
-    def place(self, layout: Layout, order: SessionOrder) -> Path:
+    def place(self, layout: Layout, request: SessionRequest) -> Path:
         """Where the directory is that the order wants mounted."""
-        assert order.place is not None
-        return layout.volume(order.place.volume) if order.place.volume else self.path / "place"
+        assert request.place is not None
+        return layout.volume(request.place.volume) if request.place.volume else self.path / "place"
 
-    async def fill(self, layout: Layout, order: SessionOrder) -> str:
+    async def fill(self, layout: Layout, request: SessionRequest) -> str:
         """Make what the session starts with; the absolute path of its workspace, or "".
 
         Raises Refused or Unavailable when the repository cannot be had.
         """
         make_private(self.work)
         make_private(self.driver.parent)
-        self.driver.write_text(order.driver, encoding="utf-8")
-        if order.place is not None:
-            make_private(self.place(layout, order))
+        self.driver.write_text(request.driver, encoding="utf-8")
+        if request.place is not None:
+            make_private(self.place(layout, request))
         workspaces = self.work / "workspace"
-        if order.repository is not None:
-            git.check(order.repository)
-            top = make_private(workspaces / git.directory_name(order.repository.url))
-            await gitsource.clone(order.repository, top)
+        if request.repository is not None:
+            git.check(request.repository)
+            top = make_private(workspaces / git.directory_name(request.repository.url))
+            await gitsource.clone(request.repository, top)
             return str(top)
-        return str(make_private(workspaces / WITHOUT_REPOSITORY)) if order.workspace else ""
+        return str(make_private(workspaces / WITHOUT_REPOSITORY)) if request.workspace else ""
 
     def close(self) -> None:
         """Remove it. Idempotent. Needs no thread: those are gone when the interpreter ends."""

@@ -1,4 +1,5 @@
-"""Sessions of interpreters on this machine: one guard process each (keeper/session.py), and pipes.
+"""Sessions of interpreters on this machine: one guard process each (supervisor/session.py), and
+pipes.
 
 Called through wiring by fleetctl/interpreter. Nothing outlives the process that opened it: the
 guard ends all when our end of its life pipe closes, as it does when we die.
@@ -16,13 +17,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.contract.session import OpenSession, Session, SessionRequest
 from fleetctl.providers.local.assets import envs
 from fleetctl.providers.local.interpreter.rooms import Room
-from fleetctl.providers.local.keeper.run import procs
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.provider import TIERS
 from fleetctl.providers.local.runs.orders import PROCESSES_MAX
-from fleetctl.providers.session import OpenSession, Session, SessionOrder
+from fleetctl.providers.local.supervisor.run import procs
 
 READY_S = 60.0  # for namespaces to stand
 STOP_S = 30.0  # for the processes of a session to be gone; the kernel needs milliseconds
@@ -30,23 +31,23 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 LAST_WORDS_BYTES = 2000
 NATIVE_REFUSED = ("image", "secrets", "sandbox_spec")  # what changes what code finds
 _GUARD = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from keeper.session import main;"
+    "import sys; sys.path.insert(0, sys.argv[1]); from supervisor.session import main;"
     " main(*map(int, sys.argv[2:]))"
 )
-KEEPER_PARENT = str(Path(__file__).parents[1])
+SUPERVISOR_PARENT = str(Path(__file__).parents[1])
 log = logging.getLogger(__name__)
 _life_pipes: set[int] = set()  # our ends, which a fork of ours must not hold
 
 
-async def open_session(home: Path, order: SessionOrder) -> Session:
+async def open_session(home: Path, request: SessionRequest) -> Session:
     """Raises Refused or Unavailable; then nothing is left."""
-    _refuse_what_is_not_ours(order)
+    _refuse_what_is_not_ours(request)
     layout = Layout(home)
-    python = await envs.python_of(layout, order.image)
-    room = await asyncio.to_thread(Room, layout, order.name)
+    python = await envs.python_of(layout, request.image)
+    room = await asyncio.to_thread(Room, layout, request.name)
     try:
-        workspace = await room.fill(layout, order)
-        session = await _launch(room, _config(layout, room, order, python))
+        workspace = await room.fill(layout, request)
+        session = await _launch(room, _config(layout, room, request, python))
     except BaseException:
         room.close()
         raise
@@ -160,22 +161,24 @@ class LocalSession:
 _: OpenSession = open_session
 
 
-def _refuse_what_is_not_ours(order: SessionOrder) -> None:
+def _refuse_what_is_not_ours(request: SessionRequest) -> None:
     for name in NATIVE_REFUSED:
-        if order.native.get(name) is not None:
+        if request.native.get(name) is not None:
             raise Refused(
                 f"`{name}` is an object of another provider, and this interpreter runs on `local`",
                 hint="use image_python_version, image_pip_packages and secrets={'NAME': 'value'}",
             )
-    if order.secrets:
+    if request.secrets:
         raise Refused(
-            f"secret `{order.secrets[0]}` is kept by another provider, and this interpreter runs"
+            f"secret `{request.secrets[0]}` is kept by another provider, and this interpreter runs"
             " on `local`",
             hint="pass the values: secrets={'NAME': os.environ['NAME']}",
         )
 
 
-def _config(layout: Layout, room: Room, order: SessionOrder, python: envs.Python) -> dict[str, Any]:
+def _config(
+    layout: Layout, room: Room, request: SessionRequest, python: envs.Python
+) -> dict[str, Any]:
     """What the guard is told, over a pipe; it holds no secrets. Raises Refused."""
     tier = os.environ.get("FLEETCTL_LOCAL_TIER", "auto")
     if tier not in TIERS:
@@ -183,7 +186,7 @@ def _config(layout: Layout, room: Room, order: SessionOrder, python: envs.Python
             f"FLEETCTL_LOCAL_TIER is `{tier}`; it must be one of {', '.join(TIERS)}",
             hint="unset it to use the best tier that this machine has",
         )
-    number = int.from_bytes(os.urandom(8), "big") % (procs.KEEPERS - 1) + 1
+    number = int.from_bytes(os.urandom(8), "big") % (procs.SUPERVISORS - 1) + 1
     return {
         "tier": tier,
         "directory": str(room.path),
@@ -191,30 +194,30 @@ def _config(layout: Layout, room: Room, order: SessionOrder, python: envs.Python
         "expose": [*python.expose, str(room.driver.parent)],
         "work_dir": str(room.work),
         "source": None,
-        "volumes": [_volume(layout, room, order)] if order.place else [],
+        "volumes": [_volume(layout, room, request)] if request.place else [],
         "limits": {"processes": PROCESSES_MAX, "data": 0, "file": 0},
-        "lifetime_s": order.lifetime_s,
-        "mark": number * procs.RUNS_PER_KEEPER,
+        "lifetime_s": request.lifetime_s,
+        "mark": number * procs.RUNS_PER_SUPERVISOR,
         "command": [python.python, "-X", "utf8", "-u", str(room.driver)],
         "env": {
             **python.variables,
             "HOME": str(room.work),
-            **(dict(order.image.env) if order.image else {}),
+            **(dict(request.image.env) if request.image else {}),
         },
     }
 
 
-def _volume(layout: Layout, room: Room, order: SessionOrder) -> dict[str, Any]:
-    assert order.place is not None
-    name = order.place.volume or "memory"
+def _volume(layout: Layout, room: Room, request: SessionRequest) -> dict[str, Any]:
+    assert request.place is not None
+    name = request.place.volume or "memory"
     variable = "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
     return {
         "name": name,
-        "dir": str(room.place(layout, order)),
-        "mount_path": os.path.normpath(order.place.mount_path),
+        "dir": str(room.place(layout, request)),
+        "mount_path": os.path.normpath(request.place.mount_path),
         "links": [],
         "read_only": False,
-        "fleeting": order.place.volume is None,
+        "fleeting": request.place.volume is None,
         "variable": f"FLEETCTL_VOLUME_{variable}",
     }
 
@@ -227,7 +230,7 @@ async def _launch(room: Room, config: dict[str, Any]) -> LocalSession:
     inherited = (config_from, life_theirs, room.lock)
     try:
         process = await asyncio.create_subprocess_exec(
-            *(config["command"][0], "-I", "-X", "utf8", "-c", _GUARD, KEEPER_PARENT),
+            *(config["command"][0], "-I", "-X", "utf8", "-c", _GUARD, SUPERVISOR_PARENT),
             *map(str, inherited),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

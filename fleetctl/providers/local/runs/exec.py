@@ -1,4 +1,4 @@
-"""Commands beside a task on this machine: the task's own keeper forks them in its sandbox."""
+"""Commands beside a task on this machine: the task's own supervisor forks them in its sandbox."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.account import Account
-from fleetctl.providers.exec import ENDED_HINT, Entering, Streams
-from fleetctl.providers.exec import Place as Beside
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.exec import ENDED_HINT, Entering, Streams
+from fleetctl.providers.contract.exec import Place as Beside
 from fleetctl.providers.local import locks
 from fleetctl.providers.local.paths import Layout
 
@@ -68,8 +68,8 @@ class LocalEntering:
         """Nothing is held between commands."""
 
     def _connect(self, place: Beside) -> socket.socket:
-        """A line to the keeper of the run. Raises Refused when there is none."""
-        directory = self._layout.keeper(place.handle.partition("/")[0] or "none")
+        """A line to the supervisor of the run. Raises Refused when there is none."""
+        directory = self._layout.supervisor(place.handle.partition("/")[0] or "none")
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with locks.short_path(directory / "sock") as path:
@@ -125,7 +125,7 @@ async def _carried(reader: asyncio.StreamReader, ends: _Ends, streams: Streams, 
 
 
 async def _outcome(reader: asyncio.StreamReader, run: str) -> int:
-    """What the keeper says of the command, among other things that it says."""
+    """What the supervisor says of the command, among other things that it says."""
     while line := await reader.readline():
         message = json.loads(line)
         if message.get("visit"):
@@ -134,7 +134,7 @@ async def _outcome(reader: asyncio.StreamReader, run: str) -> int:
             )
         if "exited" in message:
             return int(message["exited"])
-    raise Unavailable(f"the keeper of run `{run}` ended, and the command with it")
+    raise Unavailable(f"the supervisor of run `{run}` ended, and the command with it")
 
 
 async def _feed(stdin: int, data: AsyncIterator[bytes] | None) -> None:

@@ -111,8 +111,8 @@ def is_sort(name: str, wanted: Gpu) -> bool:
 
 def perhaps_there() -> bool:
     """False when this machine has no GPU for sure; how many there are, only `devices` tells."""
-    told = os.environ.get("FLEETCTL_LOCAL_GPUS")
-    return bool(told.strip()) if told is not None else _has_driver()
+    value = os.environ.get("FLEETCTL_LOCAL_GPUS")
+    return bool(value.strip()) if value is not None else _has_driver()
 
 
 @cache
@@ -124,9 +124,9 @@ async def devices() -> list[str]:
     """Names of this machine's GPUs by index; $FLEETCTL_LOCAL_GPUS overrides what the driver
     says.
     """
-    told = os.environ.get("FLEETCTL_LOCAL_GPUS")
-    if told is not None:
-        return [name for part in told.split(",") for name in _devices_of(part.strip())]
+    value = os.environ.get("FLEETCTL_LOCAL_GPUS")
+    if value is not None:
+        return [name for part in value.split(",") for name in _devices_of(part.strip())]
     try:
         answer = await ask(["nvidia-smi", "-L"])
     except FileNotFoundError:

@@ -14,7 +14,7 @@ def kept(home: Path, uid: str, run: str) -> Path | None:
     """Where the run began, as it left it; None where nothing of it is there."""
     layout = Layout(home)
     seen = Runs(layout.home, "local").read(uid, run)
-    told = seen.ending.kept if seen is not None and seen.ending is not None else ""
-    place = layout.work(uid) / told
-    inside = bool(told) and ".." not in Path(told).parts and not Path(told).is_absolute()
+    message = seen.ending.kept if seen is not None and seen.ending is not None else ""
+    place = layout.work(uid) / message
+    inside = bool(message) and ".." not in Path(message).parts and not Path(message).is_absolute()
     return place if inside and place.is_dir() else None

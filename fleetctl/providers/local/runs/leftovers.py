@@ -1,8 +1,9 @@
-"""What a killed keeper may have left: found by its mark and ended, before its runs are called gone.
+"""What a killed supervisor may have left: found by its mark and ended, before its runs are called
+gone.
 
-With namespaces the kernel has ended everything with the keeper; this waits until that is done.
-Linux only; elsewhere a killed keeper's processes cannot be told from others and are left to their
-own time limits.
+With namespaces the kernel has ended everything with the supervisor; this waits until that is done.
+Linux only; elsewhere a killed supervisor's processes cannot be told from others and are left to
+their own time limits.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import sys
 
 from fleetctl.providers.local import locks
-from fleetctl.providers.local.keeper.run import procs
+from fleetctl.providers.local.supervisor.run import procs
 
 TRIES = 100
 PAUSE_S = 0.02
@@ -33,4 +34,4 @@ async def gone(holder: locks.Holder | None) -> bool:
 
 
 def _marked(base: int) -> list[int]:
-    return procs.marked(base, base + procs.RUNS_PER_KEEPER)
+    return procs.marked(base, base + procs.RUNS_PER_SUPERVISOR)

@@ -1,6 +1,8 @@
-"""The provider's connection to one living keeper: orders out in batches, answers and changes in.
+"""The provider's connection to one living supervisor: orders out in batches, answers and changes
+in.
 
-Used by keepers.py alone. When the keeper goes away, every caller that waits learns it at once.
+Used by supervisors.py alone. When the supervisor goes away, every caller that waits learns it at
+once.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from fleetctl.providers.local import locks
 
 
 class Living(NamedTuple):
-    """A sandbox that a keeper keeps. index and work: of the task that it was made for; "" where
-    the keeper is of an older version, which tells neither.
+    """A sandbox that a supervisor keeps. index and work: of the task that it was made for; "" where
+    the supervisor is of an older version, which tells neither.
     """
 
     sandbox: str
@@ -28,12 +30,12 @@ class Living(NamedTuple):
     work: str
 
 
-class KeeperGone(Exception):
+class SupervisorGone(Exception):
     """The connection broke; what was asked for may or may not have happened."""
 
 
 class Cannot(Exception):
-    """A keeper that was to be started says why it cannot."""
+    """A supervisor that was to be started says why it cannot."""
 
 
 class NeverReady(Cannot):
@@ -44,8 +46,8 @@ Changed = Callable[[str], None]
 
 
 class Link(asyncio.Protocol):
-    """token: the random name of the keeper's life, "" of one that found another in its place; note:
-    its tier, for people; resource: whose it is, "" where its version does not tell.
+    """token: the random name of the supervisor's life, "" of one that found another in its place;
+    note: its tier, for people; resource: whose it is, "" where its version does not tell.
     """
 
     def __init__(self, name: str, changed: Changed, lost: Callable[[Link], None]) -> None:
@@ -68,7 +70,7 @@ class Link(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def start(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The keeper's answer. Raises KeeperGone."""
+        """The supervisor's answer. Raises SupervisorGone."""
         run = message["run"]
         answer = self._answers.get(run)
         if answer is None:
@@ -77,7 +79,7 @@ class Link(asyncio.Protocol):
         return await asyncio.shield(answer)
 
     async def listing(self) -> list[Living]:
-        """All that live. Raises KeeperGone."""
+        """All that live. Raises SupervisorGone."""
         listing: asyncio.Future[list[Living]] = asyncio.get_running_loop().create_future()
         self._listings.append(listing)
         self.send({"op": "list"})
@@ -86,7 +88,7 @@ class Link(asyncio.Protocol):
     def send(self, message: dict[str, Any]) -> None:
         """All that is sent in one turn of the loop goes out in one write."""
         if not self.alive:
-            raise KeeperGone
+            raise SupervisorGone
         if not self._unsent:
             asyncio.get_running_loop().call_soon(self._flush)
         self._unsent.append(json.dumps(message))
@@ -97,7 +99,9 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
     async def greeted(self) -> None:
-        """Wait until the keeper has said who it is. Raises KeeperGone, or Cannot of a new one."""
+        """Wait until the supervisor has said who it is. Raises SupervisorGone, or Cannot of a
+        new one.
+        """
         await asyncio.shield(self._greeted)
 
     def _flush(self) -> None:
@@ -121,7 +125,7 @@ class Link(asyncio.Protocol):
         self._listings.clear()
         for future in waiting:
             if not future.done():
-                future.set_exception(KeeperGone())
+                future.set_exception(SupervisorGone())
                 future.exception()  # nobody may wait for it any more, which is no fault
         self._lost(self)
 
@@ -165,20 +169,20 @@ async def greet(
     about: tuple[str, Changed, Callable[[Link], None]],
     message: dict[str, Any],
 ) -> Link:
-    """A link to a new fork of a zygote, which is told whose keeper it is; it has yet to greet.
+    """A link to a new fork of a zygote, which is told whose supervisor it is; it has yet to greet.
 
     about: as for `Link`.
     """
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(lambda: Link(*about), sock=connection)
-    with suppress(KeeperGone):  # which `greeted` tells
+    with suppress(SupervisorGone):  # which `greeted` tells
         link.send(message)
     return link
 
 
 async def connect(directory: Path, changed: Changed, lost: Callable[[Link], None]) -> Link | None:
-    """A link to the keeper that serves this directory; None when there is none."""
+    """A link to the supervisor that serves this directory; None when there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.setblocking(False)
@@ -193,6 +197,6 @@ async def connect(directory: Path, changed: Changed, lost: Callable[[Link], None
     )
     try:
         await link.greeted()
-    except KeeperGone:
+    except SupervisorGone:
         return None
     return link

@@ -1,4 +1,4 @@
-"""What a keeper is told: its config (once, no secrets) and each order. Called by the provider;
+"""What a supervisor is told: its config (once, no secrets) and each order. Called by the provider;
 starts nothing.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 
 from fleetctl.common.program import tree_of
 from fleetctl.guest.ship.assemble import guest_source
-from fleetctl.providers.base import RunOrder
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.contract.orphans import work_mark, work_of
 from fleetctl.providers.local.assets.envs import Python
 from fleetctl.providers.local.paths import Layout
-from fleetctl.providers.orphans import work_mark, work_of
 from fleetctl.providers.paths import make_private
 from fleetctl.specs.blocks.nodes import procs_of, ray_of
 from fleetctl.specs.blocks.template import Template
@@ -36,24 +36,24 @@ CPU_HEADROOM_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What had to be made before the keeper can start."""
+    """What had to be made before the supervisor can start."""
 
     python: Python  # of the image
     source: str | None  # a directory with the code, copied for each sandbox
     source_name: str
 
 
-def keeper_config(
-    layout: Layout, order: RunOrder, prepared: Prepared, *, tier: str
+def supervisor_config(
+    layout: Layout, request: RunRequest, prepared: Prepared, *, tier: str
 ) -> dict[str, Any]:
-    """What a keeper is told once, before its first order."""
-    template = order.template
+    """What a supervisor is told once, before its first order."""
+    template = request.template
     return {
-        "owner": order.owner,
-        "resource": order.resource,
+        "owner": request.owner,
+        "resource": request.resource,
         "home": str(layout.home),
-        "runs_dir": str(layout.runs(order.uid)),
-        "work_dir": str(layout.work(order.uid)),
+        "runs_dir": str(layout.runs(request.uid)),
+        "work_dir": str(layout.work(request.uid)),
         "top": str(layout.tree),
         "expose": [*prepared.python.expose, *([prepared.source] if prepared.source else [])],
         "tier": tier,
@@ -71,42 +71,44 @@ def keeper_config(
     }
 
 
-def mark_of(order: RunOrder) -> str:
+def mark_of(request: RunRequest) -> str:
     """What the journal says of the work; empty where another object has a say in its hash, which
     may change between two calls for one run.
     """
-    if order.function is not None or order.template.function is not None:
+    if request.function is not None or request.template.function is not None:
         return ""
-    return work_mark(order.template_hash, params_hash(order.params))
+    return work_mark(request.template_hash, params_hash(request.params))
 
 
-def start_message(order: RunOrder, gpus: dict[int, str], nodes: int) -> dict[str, Any]:
-    """What may change while the keeper lives is told with each run. gpus: of all nodes together."""
-    template = order.template
+def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict[str, Any]:
+    """What may change while the supervisor lives is told with each run. gpus: of all nodes
+    together.
+    """
+    template = request.template
     gpu = template.resources.gpu
     return {
         "op": "start",
-        "run": order.run,
-        "sandbox": order.sandbox,
-        "index": order.index,
-        "attempt": order.attempt,
-        "work": work_of(order),
-        "mark": mark_of(order),
-        "argv": order.arguments(),  # a sweep's trials have arguments of their own
-        "params": dict(order.params),
-        "params_text": json.dumps(order.params),
+        "run": request.run,
+        "sandbox": request.sandbox,
+        "index": request.index,
+        "attempt": request.attempt,
+        "work": work_of(request),
+        "mark": mark_of(request),
+        "argv": request.arguments(),  # a sweep's trials have arguments of their own
+        "params": dict(request.params),
+        "params_text": json.dumps(request.params),
         "timeout_s": template.timeout_seconds,
         "cpu_s": _cpu_s(template),
         "grace_s": template.termination_grace_period_seconds,
-        "reusable": order.reusable,
-        "secrets": dict(order.secrets),
-        "variables": dict(order.variables),
+        "reusable": request.reusable,
+        "secrets": dict(request.secrets),
+        "variables": dict(request.variables),
         "nodes": nodes,
         "procs": procs_of(template),
         "ray": _ray(template),
-        "wandb": order.wandb.order() if order.wandb is not None else None,
-        "metrics": order.followed(),
-        **order.training(),
+        "wandb": request.wandb.order() if request.wandb is not None else None,
+        "metrics": request.followed(),
+        **request.training(),
         "gpus": list(gpus),
         # Which of a list it got, its journal tells.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
@@ -114,7 +116,7 @@ def start_message(order: RunOrder, gpus: dict[int, str], nodes: int) -> dict[str
 
 
 def _ray(template: Template) -> dict[str, Any] | None:
-    """As the keeper's gang reads it."""
+    """As the supervisor's gang reads it."""
     ray, cpu = ray_of(template), template.resources.cpu
     if not ray.enabled:
         return None
@@ -174,7 +176,7 @@ def _limits(template: Template) -> dict[str, Any]:
 
 
 def _cpu_s(template: Template) -> int:
-    """Seconds of CPU of one run, for what outlives the keeper; 0 = no limit."""
+    """Seconds of CPU of one run, for what outlives the supervisor; 0 = no limit."""
     timeout_s = template.timeout_seconds
     if timeout_s is None:
         return 0
@@ -194,7 +196,7 @@ def guest_file(layout: Layout) -> Path:
 
 
 def _preimport(template: Template) -> list[str]:
-    """Installed modules that the task's top level imports: done once in the keeper, every task
+    """Installed modules that the task's top level imports: done once in the supervisor, every task
     starts with them.
 
     Not with GPUs: a library that has touched one does not survive a fork.

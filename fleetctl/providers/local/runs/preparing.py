@@ -1,7 +1,7 @@
-"""All that must stand before a keeper starts: directories, the image's Python, the source.
+"""All that must stand before a supervisor starts: directories, the image's Python, the source.
 
-Called by keepers.py through the provider, once a keeper. Slow parts run as child processes or
-threads.
+Called by supervisors.py through the provider, once a supervisor. Slow parts run as child processes
+or threads.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fleetctl.providers.base import RunOrder
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.local.assets import envs, sources
-from fleetctl.providers.local.paths import Layout, keeper_name
-from fleetctl.providers.local.runs.orders import Prepared, keeper_config
+from fleetctl.providers.local.paths import Layout, supervisor_name
+from fleetctl.providers.local.runs.orders import Prepared, supervisor_config
 from fleetctl.providers.paths import make_private
 
 
-async def prepare(layout: Layout, order: RunOrder, *, tier: str) -> tuple[str, dict[str, Any]]:
-    """(interpreter of the keeper, its config). Raises Refused or Unavailable."""
-    for mount in order.template.volumes:
+async def prepare(layout: Layout, request: RunRequest, *, tier: str) -> tuple[str, dict[str, Any]]:
+    """(interpreter of the supervisor, its config). Raises Refused or Unavailable."""
+    for mount in request.template.volumes:
         make_private(layout.volume(mount.name))
     _spread(make_private(layout.jobs))
-    make_private(layout.runs(order.uid))
-    make_private(layout.work(order.uid))
-    image = await envs.python_of(layout, order.template.image, layout.job(order.uid))
-    keeper = make_private(layout.keeper(keeper_name(order.uid, order.template_hash)))
-    source = await sources.fetch(layout, order.template.source, keeper)
+    make_private(layout.runs(request.uid))
+    make_private(layout.work(request.uid))
+    image = await envs.python_of(layout, request.template.image, layout.job(request.uid))
+    supervisor = make_private(
+        layout.supervisor(supervisor_name(request.uid, request.template_hash))
+    )
+    source = await sources.fetch(layout, request.template.source, supervisor)
     prepared = Prepared(
         python=image,
         source=str(source.directory) if source else None,
         source_name=source.name if source else "",
     )
-    return image.python, keeper_config(layout, order, prepared, tier=tier)
+    return image.python, supervisor_config(layout, request, prepared, tier=tier)
 
 
 def _spread(directory: Path) -> None:

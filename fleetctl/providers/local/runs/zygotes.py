@@ -1,7 +1,8 @@
-"""Zygotes: one a Python of this controller, from which keepers are forked (keeper/zygote.py).
+"""Zygotes: one a Python of this controller, from which supervisors are forked
+(supervisor/zygote.py).
 
-Called by keepers.py alone. A zygote ends when we let go of its stdin, also by dying; nothing is
-lost with one, and the next keeper that is wanted brings another.
+Called by supervisors.py alone. A zygote ends when we let go of its stdin, also by dying; nothing is
+lost with one, and the next supervisor that is wanted brings another.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.runs.orders import guest_file
 from fleetctl.providers.paths import make_private
 
-PACKAGE = Path(__file__).parents[1] / "keeper"
+PACKAGE = Path(__file__).parents[1] / "supervisor"
 IN_NAMESPACES, AS_IT_IS = b"n", b"-"
-IDLE_S = 60.0  # without a new keeper; the next one pays a start of Python then
+IDLE_S = 60.0  # without a new supervisor; the next one pays a start of Python then
 LOG_BYTES_MAX = 1024 * 1024  # then it begins anew
 LEND_TRIES = 2  # a zygote may have been killed since it was last used
 
@@ -43,7 +44,7 @@ class Zygotes:
         self._looking: asyncio.TimerHandle | None = None
 
     def fork(self, python: str, *, in_namespaces: bool) -> socket.socket:
-        """A line to a new fork, which waits to be told whose keeper it is. Raises Unavailable.
+        """A line to a new fork, which waits to be told whose supervisor it is. Raises Unavailable.
 
         in_namespaces: born in new ones, if that can be had; it cannot leave them.
         """
@@ -67,7 +68,7 @@ class Zygotes:
         for python in list(self._living):
             self.let_go(python)
         for process in self._ended:
-            process.kill()  # which ends no keeper
+            process.kill()  # which ends no supervisor
             process.wait()
 
     def _zygote(self, python: str) -> Zygote:
@@ -133,7 +134,7 @@ class Zygotes:
 
 
 def _environment() -> dict[str, str]:
-    """What keepers themselves need; runs get nothing of it."""
+    """What supervisors themselves need; runs get nothing of it."""
     names = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     # Symbols bound now are bound for all processes that are forked.

@@ -169,17 +169,17 @@ async def _add(
 
 
 def _build_failure(error: modal.exception.ImageBuildError, log: BuildLog) -> FleetctlError:
-    told = str(error)
-    if "external shut-down" in told:
+    text = str(error)
+    if "external shut-down" in text:
         return Unavailable("Modal stopped the build of the image", retry_after_s=RETRY_AFTER_S)
-    log.settle(told + "\n")
+    log.settle(text + "\n")
     why = [line.strip() for line in log.tail().splitlines() if line.strip()][-TAIL_LINES:]
     # The SDK's last line tells how a step ended, unless it only points to a command of its own.
-    last = told.strip().splitlines()[-1].strip()
+    last = text.strip().splitlines()[-1].strip()
     if last not in why and "modal image logs" not in last:
         why.append(last)
-    said = "; ".join(why)
-    return Refused(f"the image cannot be built: {said}", hint=f"the whole log is `{log.path}`")
+    message = "; ".join(why)
+    return Refused(f"the image cannot be built: {message}", hint=f"the whole log is `{log.path}`")
 
 
 def function_part(name: str) -> bytes:

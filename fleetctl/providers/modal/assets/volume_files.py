@@ -8,12 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import NotFound, Refused, Unavailable
-from fleetctl.providers.account import Account
-from fleetctl.providers.modal.assets import volumes
-from fleetctl.providers.modal.connection.client import Connection
-from fleetctl.providers.modal.connection.errors import asking
-from fleetctl.providers.modal.connection.whereabouts import Memory
-from fleetctl.providers.volume_files import (
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.volume_files import (
     Copy,
     FileEntry,
     Tell,
@@ -22,6 +18,10 @@ from fleetctl.providers.volume_files import (
     beside,
     clean,
 )
+from fleetctl.providers.modal.assets import volumes
+from fleetctl.providers.modal.connection.client import Connection
+from fleetctl.providers.modal.connection.errors import asking
+from fleetctl.providers.modal.connection.whereabouts import Memory
 
 if TYPE_CHECKING:
     import modal
@@ -87,8 +87,8 @@ class ModalFiles:
     async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
         found = await self._volume(volume)
         wanted = clean(path)
-        told = await self.entries(volume, wanted)
-        if not recursive and [one.path for one in told] != [wanted]:
+        reply = await self.entries(volume, wanted)
+        if not recursive and [one.path for one in reply] != [wanted]:
             raise Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
         async with asking(f"volume/{volume} cannot be changed", deadline_s=CHANGE_S):
             try:

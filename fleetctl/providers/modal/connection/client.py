@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.account import Account, AccountNow, built_in
+from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.modal.connection import credentials, settings, whereabouts
 from fleetctl.providers.modal.connection.errors import (
     TOKEN_HINT,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.account import Account
+from fleetctl.providers.contract.account import Account
 from fleetctl.providers.modal.connection.errors import account_trouble
 
 if TYPE_CHECKING:
@@ -126,10 +126,10 @@ def _of_profile(profile: str, key: str) -> str:
     """What the file says, whatever the environment says of the account that people use."""
     path = _config_path()
     try:
-        said = tomllib.loads(path.read_text()).get(profile)
+        value = tomllib.loads(path.read_text()).get(profile)
     except FileNotFoundError:
         return ""
-    return str(said.get(key) or "") if isinstance(said, dict) else ""
+    return str(value.get(key) or "") if isinstance(value, dict) else ""
 
 
 def _config_path() -> Path:
@@ -171,11 +171,11 @@ def is_there(account: Account) -> bool:
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
         return True
     try:
-        said = tomllib.loads(_config_path().read_text())
+        document = tomllib.loads(_config_path().read_text())
     except FileNotFoundError:
         return False
     names = {"token_id", "token_secret"}
-    profiles = [it for it in said.values() if isinstance(it, dict)]
+    profiles = [it for it in document.values() if isinstance(it, dict)]
     return any(names <= it.keys() or it.get("oauth_refresh_token") for it in profiles)
 
 

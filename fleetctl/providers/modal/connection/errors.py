@@ -102,15 +102,17 @@ def unknown(error: Exception, what: str) -> Unavailable:
     expected = sdk.ServiceError | sdk.InternalError | sdk.ConnectionError | OSError
     away = isinstance(error, expected) and not is_of_a_gateway(error)
     reason = "Unavailable" if away else "UnknownAnswer"
-    said = f"{what}: {words(error)}"
+    message = f"{what}: {words(error)}"
     if is_of_a_gateway(error):
-        said = f"{what}: what answered is not Modal: {words(error)}"
-    return Unavailable(said, retry_after_s=ASK_AGAIN_S, reason=reason, hint="fleetctl doctor")
+        message = f"{what}: what answered is not Modal: {words(error)}"
+    return Unavailable(message, retry_after_s=ASK_AGAIN_S, reason=reason, hint="fleetctl doctor")
 
 
-def account_trouble(said: str, reason: str, *, hint: str = TOKEN_HINT) -> Unavailable:
+def account_trouble(message: str, reason: str, *, hint: str = TOKEN_HINT) -> Unavailable:
     """Whatever asks with this account waits for it; what runs goes on."""
-    return Unavailable(said, retry_after_s=ACCOUNT_AFTER_S, reason=reason, hint=hint, account=True)
+    return Unavailable(
+        message, retry_after_s=ACCOUNT_AFTER_S, reason=reason, hint=hint, account=True
+    )
 
 
 def is_of_a_gateway(error: Exception) -> bool:
@@ -156,9 +158,9 @@ def _exhausted(error: Exception, what: str) -> Unavailable:
     return unknown(error, what)
 
 
-def _spend_limit(said: str) -> Unavailable:
+def _spend_limit(message: str) -> Unavailable:
     return Unavailable(
-        said,
+        message,
         reason="SpendLimit",
         retry_after_s=LIMIT_AFTER_S,
         hint="raise the limit in the workspace's settings at modal.com",

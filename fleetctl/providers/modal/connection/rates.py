@@ -62,11 +62,11 @@ class Rates:
     async def refresh(self) -> None:
         """An account that does not tell its rates keeps the packaged ones."""
         try:
-            told = await self._ask()
+            reply = await self._ask()
         except FleetctlError as error:
             log.info("rates not told", extra={"error": str(error)})
             return
-        self.table = merged(prices.load(PROVIDER), told)
+        self.table = merged(prices.load(PROVIDER), reply)
         self._again_at_s = time.monotonic() + FRESH_S
 
     async def close(self) -> None:
@@ -90,12 +90,12 @@ async def of_account(client: modal.Client) -> Mapping[str, Decimal]:
         return rates
 
 
-def merged(table: PriceTable, told: Mapping[str, Decimal]) -> PriceTable:
+def merged(table: PriceTable, rates: Mapping[str, Decimal]) -> PriceTable:
     """The table with every price that an account told; what it did not tell stays as it was."""
     runtimes = {name: dict(parts) for name, parts in table.runtimes.items()}
     gpu = dict(table.gpu)
     unknown, known = [], False
-    for key, usd_per_s in _positive(told):
+    for key, usd_per_s in _positive(rates):
         runtime, part = _place(key)
         if part:
             runtimes[runtime][part], known = usd_per_s, True
@@ -110,9 +110,9 @@ def merged(table: PriceTable, told: Mapping[str, Decimal]) -> PriceTable:
     return replace(table, updated=LIVE, runtimes=runtimes, gpu=gpu) if known else table
 
 
-def _positive(told: Mapping[str, Decimal]) -> Iterator[tuple[str, float]]:
+def _positive(rates: Mapping[str, Decimal]) -> Iterator[tuple[str, float]]:
     """In USD per second. What is no price is left out: a wrong one could hide what a run costs."""
-    for key, value in told.items():
+    for key, value in rates.items():
         try:
             each = float(Decimal(value) / HOUR_S)
         except (InvalidOperation, TypeError, ValueError):

@@ -195,8 +195,8 @@ _WHY_UNFIT = {
 def _instead(line: bytes) -> tuple[str, str] | None:
     """(reason, message) of a call whose first line says that it began nothing."""
     if line.startswith(_UNFIT):
-        told = json.loads(line)
-        reason, said = str(told["reason"])[:64], str(told["message"])[:400]
+        document = json.loads(line)
+        reason, said = str(document["reason"])[:64], str(document["message"])[:400]
         return reason, f"{_WHY_UNFIT.get(reason, 'the container is unfit')}: {said}"
     return _INSTEAD.get(line)
 
@@ -214,12 +214,12 @@ def _story(output: Output) -> bytes | None:
     return None if output.data is None else plain.story(output.data)
 
 
-def _from(told: bytes, journal_at: int) -> tuple[bytes, int]:
+def _from(output: bytes, journal_at: int) -> tuple[bytes, int]:
     """A story without the lines of its journal that are known, and how many bytes are known then.
     Output says itself where it belongs.
     """
     lines, passed = [], 0
-    for line in told.splitlines(keepends=True):
+    for line in output.splitlines(keepends=True):
         if not line.startswith(_OF_THE_STREAM):
             passed += len(line)
             if passed <= journal_at:
@@ -228,18 +228,18 @@ def _from(told: bytes, journal_at: int) -> tuple[bytes, int]:
     return b"".join(lines), max(journal_at, passed)
 
 
-def _winner(told: bytes) -> str:
+def _winner(output: bytes) -> str:
     """The call that began the run, when this one came second."""
-    if not told.startswith(b'{"e":"duplicate"'):
+    if not output.startswith(b'{"e":"duplicate"'):
         return ""
-    return str(json.loads(told.splitlines()[0])["call"])
+    return str(json.loads(output.splitlines()[0])["call"])
 
 
 def _why(output: Output, *, ours: bool) -> tuple[str, str]:
     """(reason, message) of a call that ended without a word of its own."""
     from fleetctl.providers.modal.functions import plain
 
-    said = " ".join(output.exception.split())[:400].rstrip(".")
+    message = " ".join(output.exception.split())[:400].rstrip(".")
     match output.status:
         case plain.TERMINATED if ours:
             return Cause.STOPPED.value, "the call was cancelled"
@@ -247,23 +247,23 @@ def _why(output: Output, *, ours: bool) -> tuple[str, str]:
             return Cause.TERMINATED.value, "somebody cancelled the call from outside"
         case plain.TIMEOUT:
             return Cause.TIMEOUT.value, "Modal ended the call at the limit of its life"
-        case plain.FAILURE if output.exit_code == KILLED or _mentions_memory(said):
-            return Cause.OUT_OF_MEMORY.value, f"its container was killed: {said}"
+        case plain.FAILURE if output.exit_code == KILLED or _mentions_memory(message):
+            return Cause.OUT_OF_MEMORY.value, f"its container was killed: {message}"
         case plain.SUCCESS:
             return "GuestFailed", "the call returned what no guest writes"
-    return "ContainerFailed", said or "its container failed and Modal does not say why"
+    return "ContainerFailed", message or "its container failed and Modal does not say why"
 
 
-def _mentions_memory(said: str) -> bool:
-    lower = said.lower()
+def _mentions_memory(message: str) -> bool:
+    lower = message.lower()
     return "out of memory" in lower or "oom" in lower or f"exit code: {KILLED}" in lower
 
 
-def _ending(keeper: str, output: Output, reason: str, message: str) -> bytes:
+def _ending(supervisor: str, output: Output, reason: str, message: str) -> bytes:
     """A journal of a run whose call left none, and the end of its story."""
     now_s = time.time()
     started_s = output.started_at_s or now_s
-    started = {"e": "started", "at": started_s, "keeper": keeper, "note": ""}
+    started = {"e": "started", "at": started_s, "keeper": supervisor, "note": ""}
     ended = {"e": "ended", "at": now_s, "started_at": started_s, "ok": False, "infra": True}
     ended |= {"reason": reason, "message": message, "exit": None, "open": False, "note": ""}
     lines = (started, ended, {"e": "eof"})

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.base import FunctionOrder
+from fleetctl.providers.contract.base import FunctionRequest
 from fleetctl.providers.modal.assets.images import FUNCTION_PARTS, function_part
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking, is_not_found, words
@@ -51,7 +51,7 @@ class Wanted:
     """What is to be deployed, and for whom. user: `job-<uid>` or `function-<name>`."""
 
     template: Template
-    function: FunctionOrder
+    function: FunctionRequest
     secrets: dict[str, str]
     secret_refs: tuple[str, ...]
     user: str

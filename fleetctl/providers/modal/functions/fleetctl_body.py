@@ -167,14 +167,14 @@ def _line(event: Any) -> bytes:
 class _Attempt:
     """One run of the guest in this container."""
 
-    def __init__(self, order: Order, latch: Any, volumes: Any) -> None:
-        self._order, self._latch, self._volumes = order, latch, volumes
+    def __init__(self, options: Order, latch: Any, volumes: Any) -> None:
+        self._order, self._latch, self._volumes = options, latch, volumes
         self._directory = ""
         self._stop_asked = False
         self._said = 0  # bytes of frames that were told while it goes on
         self._over_at_s = float("inf")
-        if order["timeout_s"] is not None:
-            self._over_at_s = time.monotonic() + order["timeout_s"] + order["grace_s"] + GUARD_S
+        if options["timeout_s"] is not None:
+            self._over_at_s = time.monotonic() + options["timeout_s"] + options["grace_s"] + GUARD_S
 
     def frames(self) -> bytes:
         global _prepared
@@ -195,15 +195,15 @@ class _Attempt:
             shutil.rmtree(self._directory, ignore_errors=True)
         return _shut(told)
 
-    def _kept(self, told: bytes) -> bytes:
+    def _kept(self, output: bytes) -> bytes:
         """The story, once what the task wrote is committed: its end promises that."""
-        if self._volumes is None or _end_of(told) is None:
-            return told
+        if self._volumes is None or _end_of(output) is None:
+            return output
         try:
             self._volumes.keep()
         except _Unfit as error:
-            return _unkept(told, error)
-        return told
+            return _unkept(output, error)
+        return output
 
     def _in_worker(self) -> bytes:
         """In the worker that an earlier task of the same job left open; b"" when there is none."""
@@ -360,19 +360,19 @@ def _line_to_nest() -> socket.socket:
     return _nests[0]
 
 
-def _end_of(told: bytes) -> dict[str, Any] | None:
+def _end_of(output: bytes) -> dict[str, Any] | None:
     """The end record among some frames."""
-    for line in reversed(told.splitlines()):
+    for line in reversed(output.splitlines()):
         if line.startswith(ENDED):
             found: dict[str, Any] = json.loads(line)
             return found
     return None
 
 
-def _unkept(told: bytes, error: _Unfit) -> bytes:
+def _unkept(output: bytes, error: _Unfit) -> bytes:
     """A success whose volumes could not be committed is none, and another attempt may be."""
     lines: list[bytes] = []
-    for line in told.splitlines(keepends=True):
+    for line in output.splitlines(keepends=True):
         if line.startswith(ENDED) and (end := json.loads(line))["ok"]:
             reason, words = error.args
             message = f"what the task wrote to its volumes cannot be committed: {words}"
@@ -383,9 +383,9 @@ def _unkept(told: bytes, error: _Unfit) -> bytes:
     return b"".join(lines)
 
 
-def _shut(told: bytes) -> bytes:
+def _shut(output: bytes) -> bytes:
     """Which container takes the next task is nobody's choice: to others none stays open."""
-    lines = told.splitlines()
+    lines = output.splitlines()
     for place, line in enumerate(lines):
         if line.startswith(ENDED) and line.endswith(OPEN):
             lines[place] = line[: -len(OPEN)] + SHUT

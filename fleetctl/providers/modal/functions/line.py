@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.tasks import cancel
-from fleetctl.providers.base import Notify
+from fleetctl.providers.contract.base import Notify
 from fleetctl.providers.modal.connection.errors import asking
 from fleetctl.specs.blocks.template import Gpu
 

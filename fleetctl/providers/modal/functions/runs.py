@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.controllers.model import Observation
-from fleetctl.providers.base import FunctionAsset, LogChunk, Notify, RunOrder, RunRef
+from fleetctl.providers.contract.base import FunctionAsset, LogChunk, Notify, RunRef, RunRequest
 from fleetctl.providers.modal.assets import sources
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import certain, is_not_found, is_of_the_sdk, words
@@ -94,21 +94,21 @@ class Functions:
         """Whether the run is ours, and no sandbox's."""
         return parsed(ref.handle) is not None or bool(self._records.call(ref.uid, ref.run))
 
-    async def start(self, order: RunOrder) -> str:
+    async def start(self, request: RunRequest) -> str:
         """Raises Refused and Unavailable, and TimeoutError when the call may have been made."""
-        handle = self._known(order.uid, order.run, order.handle)
-        if handle is None and not order.handle:
-            make_private(self._job(order.uid))  # from now on Modal may hold something of ours
-            app, _ = await self._deployments.ready(await self._wanted(order))
-            await self._latches.ensure(order.uid)
-            return str(Handle("fn", app, self._fleet, order.uid, order.run))
+        handle = self._known(request.uid, request.run, request.handle)
+        if handle is None and not request.handle:
+            make_private(self._job(request.uid))  # from now on Modal may hold something of ours
+            app, _ = await self._deployments.ready(await self._wanted(request))
+            await self._latches.ensure(request.uid)
+            return str(Handle("fn", app, self._fleet, request.uid, request.run))
         if handle is None:
-            handle = await self._spawned(order)
-        await self._runs.follow(order.uid, order.run, str(handle))
-        gpu = order.template.resources.gpu
-        if gpu is not None and not self._runs.is_over(order.run):
-            app, function = await self._deployments.ready(await self._wanted(order))
-            await self._line.pass_or_wait(app, function, order.run, gpu)
+            handle = await self._spawned(request)
+        await self._runs.follow(request.uid, request.run, str(handle))
+        gpu = request.template.resources.gpu
+        if gpu is not None and not self._runs.is_over(request.run):
+            app, function = await self._deployments.ready(await self._wanted(request))
+            await self._line.pass_or_wait(app, function, request.run, gpu)
         return str(handle)
 
     async def observe(self, refs: Sequence[RunRef]) -> list[Observation]:
@@ -188,28 +188,28 @@ class Functions:
         known = self._known(ref.uid, ref.run, ref.handle)
         return ref if known is None else replace(ref, handle=str(known))
 
-    async def _wanted(self, order: RunOrder) -> Wanted:
-        assert order.function is not None
-        template, name = order.template, order.function.name
+    async def _wanted(self, request: RunRequest) -> Wanted:
+        assert request.function is not None
+        template, name = request.template, request.function.name
         # The code that a Function names is taken once for all its jobs, as its containers are.
-        place = self._job(f"function-{name}" if name else order.uid)
+        place = self._job(f"function-{name}" if name else request.uid)
         shared = template.source is not None and template.source.path is not None
         return Wanted(
             template=template,
-            function=order.function,
-            secrets=dict(order.secrets),
-            secret_refs=order.secret_refs,
-            user=f"job-{order.uid}",
-            job=place if shared else self._job(order.uid),
+            function=request.function,
+            secrets=dict(request.secrets),
+            secret_refs=request.secret_refs,
+            user=f"job-{request.uid}",
+            job=place if shared else self._job(request.uid),
             commit=await pinned(template, place),
         )
 
-    async def _spawned(self, order: RunOrder) -> Handle:
+    async def _spawned(self, request: RunRequest) -> Handle:
         """One spawn at a time for each run; who waits for it may go away."""
-        task = self._spawning.get(order.run)
+        task = self._spawning.get(request.run)
         if task is None:
-            task = self._spawning[order.run] = asyncio.ensure_future(self._spawn(order))
-            task.add_done_callback(lambda done: self._spawn_ended(order.run, done))
+            task = self._spawning[request.run] = asyncio.ensure_future(self._spawn(request))
+            task.add_done_callback(lambda done: self._spawn_ended(request.run, done))
         return await asyncio.shield(task)
 
     def _spawn_ended(self, run: str, done: asyncio.Task[Handle]) -> None:
@@ -217,12 +217,12 @@ class Functions:
         if not done.cancelled():
             done.exception()  # whoever waits for it gets it
 
-    async def _spawn(self, order: RunOrder) -> Handle:
-        wanted = await self._wanted(order)
-        text = await self._text(order, wanted)
+    async def _spawn(self, request: RunRequest) -> Handle:
+        wanted = await self._wanted(request)
+        text = await self._text(request, wanted)
         app, function = await self._deployments.ready(wanted)
         await self._bucket.take()
-        what = f"run `{order.run}` cannot be called"
+        what = f"run `{request.run}` cannot be called"
         try:
             async with asyncio.timeout(2 * self._settings.call_s):
                 call: modal.FunctionCall[bytes] = await function.spawn.aio(text)
@@ -231,42 +231,42 @@ class Functions:
         except Exception as error:
             if is_not_found(error):
                 self._deployments.forget(app)
-            told = certain(error, what) if is_of_the_sdk(error) else None
-            if told is not None:
-                raise told from error
+            certain_error = certain(error, what) if is_of_the_sdk(error) else None
+            if certain_error is not None:
+                raise certain_error from error
             if is_of_the_sdk(error):
-                log.info("spawn without answer", extra={"run": order.run, "error": words(error)})
+                log.info("spawn without answer", extra={"run": request.run, "error": words(error)})
                 raise TimeoutError(what) from error
             raise
-        self._records.write(order.uid, order.run, call.object_id)
-        return Handle("fc", call.object_id, self._fleet, order.uid, order.run)
+        self._records.write(request.uid, request.run, call.object_id)
+        return Handle("fc", call.object_id, self._fleet, request.uid, request.run)
 
-    async def _text(self, order: RunOrder, wanted: Wanted) -> str:
+    async def _text(self, request: RunRequest, wanted: Wanted) -> str:
         """What the body gets; see fleetctl_body.py."""
-        setup, directory = sources.setup(order.template, wanted.commit)
-        grace_s = order.template.termination_grace_period_seconds
+        setup, directory = sources.setup(request.template, wanted.commit)
+        grace_s = request.template.termination_grace_period_seconds
         left_s = work_s(life_s(wanted), leave_s=LIFE_SLACK_S, grace_s=grace_s)
-        gpu = order.template.resources.gpu
+        gpu = request.template.resources.gpu
         # The body commits volumes itself; see fleetctl_volumes.py.
         place = Place(handle="", setup=setup, source=directory, syncs=False, left_s=left_s)
-        told = {
-            **guest_order(order, place),
-            "handle": str(Handle("fc", CALL, self._fleet, order.uid, order.run)),
-            "uid": order.uid,
-            "latch": await self._latches.ensure(order.uid),
+        fields = {
+            **guest_order(request, place),
+            "handle": str(Handle("fc", CALL, self._fleet, request.uid, request.run)),
+            "uid": request.uid,
+            "latch": await self._latches.ensure(request.uid),
             "mounts": [
                 {"name": one.name, "path": one.mount_path, "writable": not one.read_only}
-                for one in order.template.volumes
+                for one in request.template.volumes
             ],
             "look_s": self._settings.look_s,
             "keep_s": self._settings.keep_s,
             "patience_s": self._settings.patience_s,
             "log_bytes_max": LOG_RETURNED_BYTES,
-            "linger_s": WORKER_LINGER_S if order.reusable else 0.0,
+            "linger_s": WORKER_LINGER_S if request.reusable else 0.0,
             # Modal does not tell which of a list it gave, and the container's driver does.
             "asks_gpus": gpu is not None and bool(gpu.otherwise),
         }
-        return json.dumps(told, separators=(",", ":"))
+        return json.dumps(fields, separators=(",", ":"))
 
     def _job(self, uid: str) -> Path:
         return self._job_dirs / checked(uid)

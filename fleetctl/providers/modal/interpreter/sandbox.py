@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary
 import modal
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.contract.session import SessionRequest
 from fleetctl.providers.modal.assets import layers, sources
 from fleetctl.providers.modal.assets.images import Images
 from fleetctl.providers.modal.assets.secrets import Secrets
@@ -27,7 +28,6 @@ from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.modal.connection.client import Connection, import_sdk
 from fleetctl.providers.modal.connection.errors import asking, certain
 from fleetctl.providers.paths import jobs_dir, make_private
-from fleetctl.providers.session import SessionOrder
 from fleetctl.providers.sources.pinning import current
 from fleetctl.specs.blocks.template import Image, Source, Template, VolumeMount
 
@@ -79,27 +79,27 @@ class _Shared:
 _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Path, _Shared]] = WeakKeyDictionary()
 
 
-async def make(home: Path, order: SessionOrder) -> tuple[modal.Sandbox, str]:
+async def make(home: Path, request: SessionRequest) -> tuple[modal.Sandbox, str]:
     """A new sandbox of the order's name, and why its volume is committed only when that ends, or
     "". When it is not known what a request has made, or when the caller is cancelled, that is
     looked up and ended first.
     """
     homes = _shared.setdefault(asyncio.get_running_loop(), {})
     shared = homes.setdefault(home, _Shared(home))
-    app_name = str(order.native.get("app_name") or "fleetctl-interpreter")
+    app_name = str(request.native.get("app_name") or "fleetctl-interpreter")
     connection = shared.connections.setdefault(app_name, _Apps(app_name))
     client = await connection.client()
-    given = order.native.get("app")
+    given = request.native.get("app")
     app = given if isinstance(given, modal.App) else await connection.app()
-    template = _template(order)
-    image = await _image(home, shared, (client, app), order, template)
+    template = _template(request)
+    image = await _image(home, shared, (client, app), request, template)
     volumes: dict[str | PathLike[Any], Any] = {}
     volumes.update(await shared.volumes.mounts(client, template))
     late = await shared.volumes.committed_late(client, template)
     why = f"`{late[0]}` is of version 1, which Modal commits at that end alone" if late else ""
-    named = await shared.secrets.named(client, order.secrets)
-    own = [one for one in _listed(order.native.get("secrets")) if isinstance(one, modal.Secret)]
-    lives_s = life_s(order)
+    named = await shared.secrets.named(client, request.secrets)
+    own = [one for one in _listed(request.native.get("secrets")) if isinstance(one, modal.Secret)]
+    lives_s = life_s(request)
     what = "the interpreter's sandbox cannot be made"
     try:
         async with asking(what, deadline_s=START_S):
@@ -108,8 +108,8 @@ async def make(home: Path, order: SessionOrder) -> tuple[modal.Sandbox, str]:
                 str(lives_s),
                 app=app,
                 client=client,
-                name=order.name,
-                tags={TAG: order.name},
+                name=request.name,
+                tags={TAG: request.name},
                 image=image,
                 secrets=[*named, *own],
                 volumes=volumes,
@@ -118,25 +118,29 @@ async def make(home: Path, order: SessionOrder) -> tuple[modal.Sandbox, str]:
     except BaseException as error:
         cause = error.__cause__ or error
         if not isinstance(cause, Exception) or certain(cause, what) is None:
-            await asyncio.shield(_end_by_name(client, app, order.name))
+            await asyncio.shield(_end_by_name(client, app, request.name))
         raise
     return made, why
 
 
-def _template(order: SessionOrder) -> Template:
+def _template(request: SessionRequest) -> Template:
     """The parts of an order that a template has as well."""
-    place = order.place
+    place = request.place
     mounts: tuple[VolumeMount, ...] = ()
     if place is not None and place.volume is not None:
         mounts = (VolumeMount(name=place.volume, mount_path=place.mount_path),)
-    source = Source(git=order.repository, mount_path=_checkout(order)) if order.repository else None
-    image = order.image or DEFAULT_IMAGE
+    source = (
+        Source(git=request.repository, mount_path=_checkout(request))
+        if request.repository
+        else None
+    )
+    image = request.image or DEFAULT_IMAGE
     return Template(python="pass", image=image, volumes=mounts, source=source)
 
 
-def _checkout(order: SessionOrder) -> str:
-    assert order.repository is not None
-    name = Path(sources.directory(Source(git=order.repository))).name
+def _checkout(request: SessionRequest) -> str:
+    assert request.repository is not None
+    name = Path(sources.directory(Source(git=request.repository))).name
     return f"{WORKSPACE}/{name}"
 
 
@@ -144,24 +148,24 @@ async def _image(
     home: Path,
     shared: _Shared,
     at: tuple[modal.Client, modal.App],
-    order: SessionOrder,
+    request: SessionRequest,
     template: Template,
 ) -> modal.Image:
     """The order's image with the driver in it."""
     client, app = at
-    given = order.native.get("image")
+    given = request.native.get("image")
     if isinstance(given, modal.Image):
         base = given.entrypoint([])
         async with asking("the image cannot be built", deadline_s=UPLOAD_S):
             await base.build.aio(app)
     else:
         base = await _built(shared, at, template, jobs_dir(home, "modal") / "interpreters")
-    digest = sha256(order.driver.encode()).hexdigest()[:16]
+    digest = sha256(request.driver.encode()).hexdigest()[:16]
     known = shared.with_driver.get((base.object_id, digest))
     if known is None:
         known = layers.with_files(
             modal.Image.from_id(base.object_id, client=client),
-            {DRIVER_DIR: _driver_directory(home, digest, order.driver)},
+            {DRIVER_DIR: _driver_directory(home, digest, request.driver)},
         )
         async with asking("the driver cannot be uploaded", deadline_s=UPLOAD_S):
             await known.build.aio(app)
@@ -192,17 +196,17 @@ def _driver_directory(home: Path, digest: str, driver: str) -> Path:
     return directory
 
 
-async def prepare(sandbox: modal.Sandbox, order: SessionOrder) -> str:
+async def prepare(sandbox: modal.Sandbox, request: SessionRequest) -> str:
     """Directories and the checkout; the directory that code works in, or ""."""
-    if order.place is not None and order.place.volume is None:
-        await _command(sandbox, ["mkdir", "-p", order.place.mount_path])
-    if not order.workspace:
+    if request.place is not None and request.place.volume is None:
+        await _command(sandbox, ["mkdir", "-p", request.place.mount_path])
+    if not request.workspace:
         return ""
-    if order.repository is None:
+    if request.repository is None:
         await _command(sandbox, ["mkdir", "-p", EMPTY_WORKSPACE])
         return EMPTY_WORKSPACE
-    commit = await current(order.repository)
-    commands, place = sources.setup(_template(order), commit)
+    commit = await current(request.repository)
+    commands, place = sources.setup(_template(request), commit)
     for command in commands:
         await _command(sandbox, command)
     return place or WORKSPACE
@@ -212,10 +216,10 @@ async def _command(sandbox: modal.Sandbox, argv: list[str]) -> None:
     """Raises Refused with the command's last words when it fails."""
     async with reaching(f"`{argv[0]}` cannot be run in the sandbox", deadline_s=CLONE_S):
         process = await sandbox.exec.aio(*argv, timeout=int(CLONE_S))
-        said = await process.stderr.read.aio()
+        reply = await process.stderr.read.aio()
         code = await process.wait.aio()
     if code:
-        last = " ".join(said.split())[-LAST_WORDS_CHARACTERS:]
+        last = " ".join(reply.split())[-LAST_WORDS_CHARACTERS:]
         raise Refused(
             f"`{argv[0]}` failed in the sandbox with exit code {code}: {last}",
             hint="check the repository, its ref, and the secret with its token",
@@ -262,9 +266,9 @@ async def _end_by_name(client: modal.Client, app: modal.App, name: str) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-def life_s(order: SessionOrder) -> int:
+def life_s(request: SessionRequest) -> int:
     """Of the sandbox at Modal, which is the net under the session's own count."""
-    return min(LIFE_MAX_S, math.ceil(order.lifetime_s + START_SLACK_S))
+    return min(LIFE_MAX_S, math.ceil(request.lifetime_s + START_SLACK_S))
 
 
 def _listed(value: object) -> list[object]:

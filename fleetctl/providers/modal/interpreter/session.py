@@ -15,40 +15,40 @@ from typing import Any
 import modal
 
 from fleetctl.common.errors import FleetctlError, Refused
+from fleetctl.providers.contract.session import DRIVER_COMMAND, OpenSession, Session, SessionRequest
 from fleetctl.providers.modal.connection.errors import is_of_the_sdk, words
 from fleetctl.providers.modal.interpreter import sandbox as making
 from fleetctl.providers.modal.interpreter.sandbox import CALL_S, LAST_WORDS_CHARACTERS, reaching
 from fleetctl.providers.remote.connection.throttled import unless_throttled
-from fleetctl.providers.session import DRIVER_COMMAND, OpenSession, Session, SessionOrder
 
 WRITE_CHARACTERS = 1 << 20  # the SDK takes 2 MiB at once
 ENDING_S = 5.0  # for Modal to tell how a driver ended
 
 
-async def open_session(home: Path, order: SessionOrder) -> Session:
+async def open_session(home: Path, request: SessionRequest) -> Session:
     """Raises Refused or Unavailable; then no sandbox is left."""
-    if order.native.get("sandbox_spec") is not None:
+    if request.native.get("sandbox_spec") is not None:
         raise Refused(
             "`sandbox_spec` is an object of another provider, and this interpreter runs on `modal`",
             hint="use image, image_python_version and image_pip_packages",
         )
     sandbox, late = await unless_throttled(
-        lambda: making.make(home, order), patience_s=making.START_S
+        lambda: making.make(home, request), patience_s=making.START_S
     )
     try:
         workspace = await unless_throttled(
-            lambda: making.prepare(sandbox, order), patience_s=making.START_S
+            lambda: making.prepare(sandbox, request), patience_s=making.START_S
         )
         async with reaching("the driver cannot be started", deadline_s=CALL_S):
             command = (*DRIVER_COMMAND, f"{making.DRIVER_DIR}/driver.py")
             process = await sandbox.exec.aio(
-                *command, workdir=workspace or None, timeout=making.life_s(order)
+                *command, workdir=workspace or None, timeout=making.life_s(request)
             )
     except BaseException:
         await making.end(sandbox)
         raise
-    session = ModalSession(sandbox, process, lifetime_s=order.lifetime_s)
-    session.place_root = order.place.mount_path if order.place else ""
+    session = ModalSession(sandbox, process, lifetime_s=request.lifetime_s)
+    session.place_root = request.place.mount_path if request.place else ""
     session.workspace = workspace
     session.committed_late = late
     return session

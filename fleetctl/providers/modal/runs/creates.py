@@ -19,7 +19,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.providers.base import Notify, RunOrder
+from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.modal.connection.errors import certain, is_of_the_sdk, unknown, words
 from fleetctl.providers.modal.connection.settings import Settings
 from fleetctl.providers.modal.runs import machines, streams
@@ -59,10 +59,10 @@ class Creating:
     def __init__(
         self,
         sandboxes: ModalSandboxes,
-        parts: Callable[[RunOrder], Awaitable[Parts]],
+        parts: Callable[[RunRequest], Awaitable[Parts]],
         settings: Settings,
         *,
-        stale: Callable[[RunOrder], None],
+        stale: Callable[[RunRequest], None],
         store_id: str,
         notify: Notify,
     ) -> None:
@@ -77,63 +77,63 @@ class Creating:
         # Those that are closed are taken back by the SDK.
         self.makings = Makings(notify, give_up_s=settings.call_s)
 
-    async def make(self, order: RunOrder) -> str:
+    async def make(self, request: RunRequest) -> str:
         """The handle of the run's sandbox. Raises Unavailable with the reason Queued while it waits
         for a GPU; then `notify` tells when to ask again.
         """
-        making = self.makings.get(order.run) or self._begin(order)
-        gpu = order.template.resources.gpu
-        patience = None if gpu is None else self._gpus.wait_told(order.run)
+        making = self.makings.get(request.run) or self._begin(request)
+        gpu = request.template.resources.gpu
+        patience = None if gpu is None else self._gpus.wait_told(request.run)
         handle = await self.makings.handle(making, patience=patience)
         if handle is None:
             assert gpu is not None
             raise _queued(gpu, making.since_s)
         return handle
 
-    def _begin(self, order: RunOrder) -> Making:
-        if order.template.resources.gpu is not None:
-            machines.gpu(order.template.resources.gpu)  # refused at once, not from the background
-        return self.makings.begin(order.run, self._make(order))
+    def _begin(self, request: RunRequest) -> Making:
+        if request.template.resources.gpu is not None:
+            machines.gpu(request.template.resources.gpu)  # refused at once, not from the background
+        return self.makings.begin(request.run, self._make(request))
 
-    async def _make(self, order: RunOrder) -> str:
-        if order.template.resources.gpu is not None:
-            return await self._create(order, deadline_s=QUEUED_S)
+    async def _make(self, request: RunRequest) -> str:
+        if request.template.resources.gpu is not None:
+            return await self._create(request, deadline_s=QUEUED_S)
         async with self._at_once:
-            return await self._create(order, deadline_s=2 * self._settings.call_s)
+            return await self._create(request, deadline_s=2 * self._settings.call_s)
 
-    async def _create(self, order: RunOrder, *, deadline_s: float) -> str:
+    async def _create(self, request: RunRequest, *, deadline_s: float) -> str:
         """Exactly one sandbox, whatever became of earlier requests under the same name."""
-        parts = await self._parts(order)
+        parts = await self._parts(request)
         await self._bucket.take()
-        blocks = order.template.resources.gpu is not None
-        async with self._gpus.place(order.run) if blocks else nullcontext():
-            return await self._requested(order, parts, deadline_s=deadline_s)
+        blocks = request.template.resources.gpu is not None
+        async with self._gpus.place(request.run) if blocks else nullcontext():
+            return await self._requested(request, parts, deadline_s=deadline_s)
 
-    async def _requested(self, order: RunOrder, parts: Parts, *, deadline_s: float) -> str:
+    async def _requested(self, request: RunRequest, parts: Parts, *, deadline_s: float) -> str:
         from modal import exception as sdk
 
-        carried = names.tags(order, self._store_id, time.time())
-        carried[GUEST_TAG] = streams.guest_for(order.template)
-        if order.template.resources.gpu is None and _takes_older_backend():
+        carried = names.tags(request, self._store_id, time.time())
+        carried[GUEST_TAG] = streams.guest_for(request.template)
+        if request.template.resources.gpu is None and _takes_older_backend():
             carried[GPU_TAG] = NO_GPU
-        what = f"the sandbox of run `{order.run}` cannot be made"
+        what = f"the sandbox of run `{request.run}` cannot be made"
         try:
             async with asyncio.timeout(deadline_s):
-                sandbox = await self._request(order, parts, carried)
+                sandbox = await self._request(request, parts, carried)
         except sdk.AlreadyExistsError as error:
-            return await self._adopt(order, error, what)
+            return await self._adopt(request, error, what)
         except FleetctlError:
             raise
         except Exception as error:
             if not is_of_the_sdk(error):
                 raise
             if isinstance(error, sdk.NotFoundError):
-                self._stale(order)
-            return await self._resolved(order, parts.client, error, what)
+                self._stale(request)
+            return await self._resolved(request, parts.client, error, what)
         return self._sandboxes.made(sandbox, carried, parts.client)
 
     async def _resolved(
-        self, order: RunOrder, client: modal.Client, error: Exception, what: str
+        self, request: RunRequest, client: modal.Client, error: Exception, what: str
     ) -> str:
         """The sandbox of a create that ended with an error.
 
@@ -141,70 +141,70 @@ class Creating:
         create says nothing of what was made, whatever its words. So it is looked up by its name,
         and where even that is refused the start is not over: it goes on under the same name.
         """
-        told = certain(error, what)
-        if told is None:
-            log.info("create without an answer", extra={"run": order.run, "error": words(error)})
-            return await self._adopt(order, error, what)
-        self._slow_down(told)
-        self._sandboxes.heed(told, client)
-        if order.template.resources.gpu is None:
-            raise told from error
+        certain_error = certain(error, what)
+        if certain_error is None:
+            log.info("create without an answer", extra={"run": request.run, "error": words(error)})
+            return await self._adopt(request, error, what)
+        self._slow_down(certain_error)
+        self._sandboxes.heed(certain_error, client)
+        if request.template.resources.gpu is None:
+            raise certain_error from error
         try:
-            handle = await self._sandboxes.find(order.run)
-            if handle is not None and _has_no_capacity(told):
+            handle = await self._sandboxes.find(request.run)
+            if handle is not None and _has_no_capacity(certain_error):
                 await self._sandboxes.end(handle)  # the SDK gave it up, and may not have been heard
                 handle = None
         except Unavailable as unheard:
-            raise _unresolved(told, unheard) from error
+            raise _unresolved(certain_error, unheard) from error
         if handle is None:
-            raise told from error
+            raise certain_error from error
         return await self._scheduled(handle, what)
 
     async def _request(
-        self, order: RunOrder, parts: Parts, carried: dict[str, str]
+        self, request: RunRequest, parts: Parts, carried: dict[str, str]
     ) -> modal.Sandbox:
         import modal
 
-        machine = machines.machine(order.template.resources)
+        machine = machines.machine(request.template.resources)
         return await modal.Sandbox.create.aio(
             *streams.idle_command(),
             app=parts.app,
             client=parts.client,
-            name=names.sandbox_name(order.run),
+            name=names.sandbox_name(request.run),
             tags=carried,
             image=parts.image,
             secrets=parts.secrets,
             volumes=parts.volumes,
-            timeout=self._life_s(order),
+            timeout=self._life_s(request),
             cpu=machine.cpu,
             memory=machine.memory,
             gpu=machine.gpu,
         )
 
-    def _life_s(self, order: RunOrder) -> int:
+    def _life_s(self, request: RunRequest) -> int:
         """Modal ends the sandbox then, whatever becomes of us."""
-        template, cap_s = order.template, self._settings.lifetime_s
-        if template.timeout_seconds is None or order.reusable:
+        template, cap_s = request.template, self._settings.lifetime_s
+        if template.timeout_seconds is None or request.reusable:
             return int(cap_s)
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
         return int(min(cap_s, math.ceil(task_s + LIFE_SLACK_S)))
 
-    async def _adopt(self, order: RunOrder, error: Exception, what: str) -> str:
+    async def _adopt(self, request: RunRequest, error: Exception, what: str) -> str:
         """What an earlier request made. Raises Unavailable when nothing is there, and TimeoutError
         when nobody said why: the request may still arrive, so its outcome is not known.
         """
         try:
-            handle = await self._sandboxes.find(order.run)
+            handle = await self._sandboxes.find(request.run)
         except Unavailable as unheard:
             unheard.perhaps_made = True
             raise
         if handle is None and isinstance(error, TimeoutError):
-            raise TimeoutError(f"no sandbox of run `{order.run}` is seen yet") from error
+            raise TimeoutError(f"no sandbox of run `{request.run}` is seen yet") from error
         if handle is None:
             told = unknown(error, what)
             raise _unresolved(told, told) from error
-        if order.template.resources.gpu is not None:
-            return await self._scheduled(handle, f"run `{order.run}` cannot have its machine")
+        if request.template.resources.gpu is not None:
+            return await self._scheduled(handle, f"run `{request.run}` cannot have its machine")
         return handle
 
     async def _scheduled(self, handle: str, what: str) -> str:
@@ -215,15 +215,15 @@ class Creating:
             except Exception as error:
                 if not is_of_the_sdk(error) or isinstance(error, TimeoutError):
                     raise
-                told = certain(error, what)
-                if not isinstance(told, Unavailable):
-                    told = unknown(error, what)
-                raise _unresolved(told, told) from error
+                certain_error = certain(error, what)
+                if not isinstance(certain_error, Unavailable):
+                    certain_error = unknown(error, what)
+                raise _unresolved(certain_error, certain_error) from error
         return handle
 
-    def _slow_down(self, told: FleetctlError) -> None:
-        if isinstance(told, Unavailable) and told.reason == "RateLimited":
-            self._bucket.hold(told.retry_after_s)
+    def _slow_down(self, error: FleetctlError) -> None:
+        if isinstance(error, Unavailable) and error.reason == "RateLimited":
+            self._bucket.hold(error.retry_after_s)
 
 
 def _takes_older_backend() -> bool:
@@ -231,13 +231,13 @@ def _takes_older_backend() -> bool:
     return os.environ.get("MODAL_SANDBOX_V2", "1").lower() in ("", "0", "false")
 
 
-def _has_no_capacity(told: FleetctlError) -> bool:
-    return isinstance(told, Unavailable) and told.reason == "NoCapacity"
+def _has_no_capacity(error: FleetctlError) -> bool:
+    return isinstance(error, Unavailable) and error.reason == "NoCapacity"
 
 
-def _unresolved(told: FleetctlError, unheard: FleetctlError) -> Unavailable:
+def _unresolved(error: FleetctlError, unheard: FleetctlError) -> Unavailable:
     """The sandbox may be there, and is taken or ended under its name."""
-    asked = told if isinstance(told, Unavailable) else unheard
+    asked = error if isinstance(error, Unavailable) else unheard
     assert isinstance(asked, Unavailable)
     asked.perhaps_made = True
     return asked

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.account import Account
-from fleetctl.providers.exec import ENDED_HINT, Entering, Place, Streams
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.exec import ENDED_HINT, Entering, Place, Streams
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking
 from fleetctl.providers.modal.connection.whereabouts import Memory

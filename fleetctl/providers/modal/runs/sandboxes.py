@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
-from fleetctl.providers.base import Owned
+from fleetctl.providers.contract.base import Owned
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking, is_not_found, is_of_the_sdk
 from fleetctl.providers.modal.connection.settings import Settings
@@ -162,9 +162,9 @@ class ModalSandboxes:
         self._keep_tags(sandbox.object_id, carried)
         return sandbox.object_id
 
-    def heed(self, told: FleetctlError, client: modal.Client) -> None:
+    def heed(self, error: FleetctlError, client: modal.Client) -> None:
         """A token that was refused may be another by now: it is read anew."""
-        if isinstance(told, Unavailable) and told.account:
+        if isinstance(error, Unavailable) and error.account:
             self._connection.doubt(client)
 
     async def scheduled(self, handle: str) -> None:

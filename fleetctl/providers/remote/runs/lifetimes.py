@@ -10,7 +10,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from fleetctl.controllers.history.retry import MAX_LIFETIME
+from fleetctl.controllers.history.retries.retry import MAX_LIFETIME
 from fleetctl.controllers.model import Ended, Observation
 from fleetctl.providers.paths import journal_path
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.base import RunOrder
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.remote.runs.lifetimes import MARK
 from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX
 from fleetctl.specs.blocks.nodes import ray_of
@@ -40,25 +40,25 @@ class Place:
     note: str = ""
 
 
-def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
+def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
     """The order as the guest reads it; see guest/remote/attempt.py."""
-    template = order.template
+    template = request.template
     asked_s, left_s = template.timeout_seconds, place.left_s
     by_age = left_s is not None and (asked_s is None or left_s < asked_s)
     writable = [it.mount_path for it in template.volumes if not it.read_only]
     return {
-        "run": order.run,
-        "index": order.index,
-        "attempt": order.attempt,
+        "run": request.run,
+        "index": request.index,
+        "attempt": request.attempt,
         "mode": "python" if template.python is not None else "exec",
         "code": template.python,
-        "argv": order.arguments(),
-        "params": dict(order.params),
-        "env": {**template.env, **order.variables},
-        "secret_names": sorted(order.secrets),
-        "wandb": order.wandb.order() if order.wandb is not None else None,
-        "metrics": order.followed(),
-        **order.training(),
+        "argv": request.arguments(),
+        "params": dict(request.params),
+        "env": {**template.env, **request.variables},
+        "secret_names": sorted(request.secrets),
+        "wandb": request.wandb.order() if request.wandb is not None else None,
+        "metrics": request.followed(),
+        **request.training(),
         "timeout_s": left_s if by_age else asked_s,
         "grace_s": template.termination_grace_period_seconds,
         "workdir": template.workdir,
@@ -67,9 +67,9 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
         "setup": [list(argv) for argv in place.setup],
         "sync": writable if place.syncs else [],
         "sync_s": SYNC_S if place.syncs and writable else None,
-        "reusable": order.reusable,
+        "reusable": request.reusable,
         "log_bytes_max": LOG_BYTES_MAX,
-        "ray": _ray(order),
+        "ray": _ray(request),
         "linger_s": LINGER_S,
         "memory": template.resources.memory,
         "identity": {
@@ -80,11 +80,11 @@ def guest_order(order: RunOrder, place: Place) -> dict[str, object]:
     }
 
 
-def _ray(order: RunOrder) -> dict[str, object] | None:
+def _ray(request: RunRequest) -> dict[str, object] | None:
     """A cluster of one node, in a sandbox whose network is its own; see guest/nodes/ray.py. Raises
     Refused.
     """
-    template, asked = order.template, ray_of(order.template)
+    template, asked = request.template, ray_of(request.template)
     if not asked.enabled:
         return None
     if template.python is not None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone, Observation
-from fleetctl.providers.base import SANDBOX_CLOSED, LogChunk, Notify, RunOrder, RunRef
+from fleetctl.providers.contract.base import SANDBOX_CLOSED, LogChunk, Notify, RunRef, RunRequest
 from fleetctl.providers.paths import journal_path, make_private
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.lifetimes import told_apart
@@ -68,7 +68,7 @@ class RemoteRuns:
         if tracked is not None:
             return tracked.handle
         begun = self.journals.read(uid, run)
-        return begun.keeper if begun is not None else ""
+        return begun.supervisor if begun is not None else ""
 
     def was_tried(self, uid: str, run: str) -> bool:
         """Whether `begin` was ever called for the run, also by an earlier controller: then it may
@@ -76,22 +76,22 @@ class RemoteRuns:
         """
         return run in self._tracked or journal_path(self.journals.directory(uid), run).exists()
 
-    async def begin(self, order: RunOrder, work: Work) -> None:
+    async def begin(self, request: RunRequest, work: Work) -> None:
         """Begin the run in the sandbox `order.handle`, or find that it has begun or never will.
 
         Raises Unavailable with the reason SANDBOX_CLOSED when the open sandbox of another run's
         making is gone and nothing began.
         """
-        tracked = self._tracked.get(order.run)
+        tracked = self._tracked.get(request.run)
         if tracked is None or tracked.crash or not (tracked.began or tracked.work):
-            tracked = await self._track_work(order, work)
+            tracked = await self._track_work(request, work)
         await tracked.beginning()
         if tracked.crash is not None and not tracked.began:
             raise tracked.crash
         never = tracked.never_reached and not tracked.began and not tracked.tried
-        if never and order.sandbox != order.run:
-            await self._forget(order.run)
-            raise Unavailable(f"the sandbox of `{order.run}` is closed", reason=SANDBOX_CLOSED)
+        if never and request.sandbox != request.run:
+            await self._forget(request.run)
+            raise Unavailable(f"the sandbox of `{request.run}` is closed", reason=SANDBOX_CLOSED)
 
     async def follow(self, uid: str, run: str, handle: str) -> None:
         """Look after a run that others begin, now or at any moment."""
@@ -108,11 +108,11 @@ class RemoteRuns:
         tracked = self._tracked.get(run)
         return tracked is not None and tracked.phase is Phase.OVER
 
-    async def _track_work(self, order: RunOrder, work: Work) -> Tracked:
-        await self._forget(order.run)
-        first = mark(self.journals.directory(order.uid), order.run)
-        mirror = self._mirror(order.uid, order.run, fresh=first)
-        tracked = self._track(order.uid, order.run, order.handle, work, mirror)
+    async def _track_work(self, request: RunRequest, work: Work) -> Tracked:
+        await self._forget(request.run)
+        first = mark(self.journals.directory(request.uid), request.run)
+        mirror = self._mirror(request.uid, request.run, fresh=first)
+        tracked = self._track(request.uid, request.run, request.handle, work, mirror)
         tracked.tried = not first
         return tracked
 
@@ -153,10 +153,10 @@ class RemoteRuns:
                 unknown[ref.run] = answer
             elif answer is not None:
                 raise answer
-        told = [self._seen(ref) for ref in refs if ref.run not in unknown]
+        parts = [self._seen(ref) for ref in refs if ref.run not in unknown]
         if unknown and len(unknown) == len(refs):
             raise next(iter(unknown.values()))
-        return [one for one in told if one is not None]
+        return [one for one in parts if one is not None]
 
     def _needs_look(self, ref: RunRef) -> bool:
         tracked = self._tracked.get(ref.run)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.base import Notify
+from fleetctl.providers.contract.base import Notify
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ providers' entering.py.
 
 from __future__ import annotations
 
-from fleetctl.providers.exec import Place
+from fleetctl.providers.contract.exec import Place
 
 # The task's own directory and variables, if one of its processes tells them; else the source's
 # directory, or the one that tasks begin in. Secrets of a task that started no process of its own

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from fleetctl.controllers.model import Ended, Gone, Observation
-from fleetctl.providers.base import RunRef
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.rundir.journal import Journal
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 
-from fleetctl.providers.base import RunOrder
-from fleetctl.providers.orphans import Stray
-from fleetctl.providers.orphans import work_of as work_of_order
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.contract.orphans import Orphan
+from fleetctl.providers.contract.orphans import work_of as work_of_order
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key, split_key
 
 NAME_CHARS_MAX = 64
@@ -34,17 +34,17 @@ def fleet_tag(store_id: str) -> dict[str, str]:
     return {_FLEET: _fitting(store_id, TAG_CHARS_MAX)}
 
 
-def tags(order: RunOrder, store_id: str, now_s: float) -> dict[str, str]:
+def tags(request: RunRequest, store_id: str, now_s: float) -> dict[str, str]:
     """What a create request carries: whose the sandbox is, and what for."""
-    kind, name, namespace = split_key(order.resource)
+    kind, name, namespace = split_key(request.resource)
     elsewhere = {"namespace": namespace} if namespace != DEFAULT_NAMESPACE else {}
     return {
         **fleet_tag(store_id),
-        _RUN: _fitting(order.run, TAG_CHARS_MAX),
-        "uid": _fitting(order.uid, TAG_CHARS_MAX),
+        _RUN: _fitting(request.run, TAG_CHARS_MAX),
+        "uid": _fitting(request.uid, TAG_CHARS_MAX),
         # In one, because a provider may limit how many tags there are.
-        _WORK: f"{order.attempt}.{work_of_order(order)}",
-        "index": str(order.index),
+        _WORK: f"{request.attempt}.{work_of_order(request)}",
+        "index": str(request.index),
         "kind": _fitting(kind, TAG_CHARS_MAX),
         "name": _fitting(name or kind, TAG_CHARS_MAX),
         **elsewhere,
@@ -97,7 +97,7 @@ def run_of(carried: dict[str, str]) -> str:
 
 
 def work_of(carried: dict[str, str]) -> str:
-    """As strays.work_mark tells it; "" when nothing says so."""
+    """As orphans.work_mark tells it; "" when nothing says so."""
     return carried.get(_WORK, "").partition(".")[2]
 
 
@@ -119,7 +119,7 @@ def _fitting(text: str, chars_max: int) -> str:
     return "x-" + blake2b(text.encode(), digest_size=20).hexdigest()
 
 
-def of_tags(provider: str, handle: str, tags: dict[str, str]) -> Stray | None:
+def of_tags(provider: str, handle: str, tags: dict[str, str]) -> Orphan | None:
     """A remote sandbox by what it carries; None for one that is not ours."""
     store = store_of(tags)
     if not store:
@@ -128,7 +128,7 @@ def of_tags(provider: str, handle: str, tags: dict[str, str]) -> Stray | None:
     job = (
         object_key(kind, name, tags.get("namespace") or DEFAULT_NAMESPACE) if kind and name else ""
     )
-    return Stray(
+    return Orphan(
         provider=provider,
         handle=handle,
         store=store,

@@ -77,13 +77,13 @@ async def program(call: Call) -> web.Response:
     name, verb = call.variable("name"), call.request.path.rpartition("/")[2]
     if name not in PROGRAMS:
         raise ToolboxError(404, f"process {name} not found", code="PROCESS_NOT_FOUND")
-    said: dict[str, dict[str, object]] = {
+    fields: dict[str, dict[str, object]] = {
         "status": {"running": _desktop(call).running},
         "restart": {"message": f"Process {name} restarted"},
         "logs": {"logs": ""},
         "errors": {"errors": ""},
     }
-    return reply({"processName": name, **said[verb]})
+    return reply({"processName": name, **fields[verb]})
 
 
 async def pointer(call: Call) -> web.Response:

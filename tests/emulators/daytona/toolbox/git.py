@@ -130,10 +130,10 @@ async def run(
 
 def explained(verb: str, failure: GitFailed) -> ToolboxError:
     text = str(failure)
-    said = text.lower()
+    sentence = text.lower()
     message = f"git {verb} exited with status {failure.code}: {text[-TAIL_CHARS:]}"
     for words, status, code in FAILURES:
-        if any(word in said for word in words):
+        if any(word in sentence for word in words):
             return ToolboxError(status, message, code=code)
     return ToolboxError(500, message)
 

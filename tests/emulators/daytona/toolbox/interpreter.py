@@ -77,9 +77,9 @@ async def _run(call: Call, socket: web.WebSocketResponse, text: str) -> None:
 
     timeout = request.get("timeout")
     timeout_s = TIMEOUT_S if timeout is None else float(timeout)
-    wish = {"code": request.get("code") or "", "envs": request.get("envs") or {}}
+    desired = {"code": request.get("code") or "", "envs": request.get("envs") or {}}
     try:
-        await context.run(call.toolbox, wish, timeout_s, send)
+        await context.run(call.toolbox, desired, timeout_s, send)
     except TimedOut:
         await socket.close(code=CLOSE_TIMED_OUT, message=b"execution timed out")
     except ToolboxError as error:

@@ -58,13 +58,13 @@ def main():
     sys.stdout, sys.stderr = Stream("stdout"), Stream("stderr")
     heed_interrupts(False)
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
-    wishes = os.fdopen(os.dup(0), encoding="utf-8")
+    desired_rows = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for line in wishes:
-        wish = json.loads(line)
+    for line in desired_rows:
+        desired = json.loads(line)
         before = dict(os.environ)
-        os.environ.update(wish["envs"])
-        run(wish["code"], namespace)
+        os.environ.update(desired["envs"])
+        run(desired["code"], namespace)
         heed_interrupts(False)
         os.environ.clear()
         os.environ.update(before)

@@ -15,8 +15,8 @@ from tests.unit.guest.checkpoints.directories import own, torch_file, write
 
 
 def begun(top: Path, **asked: Any) -> Beginning:
-    told = {"format": "auto", "verify": "Fast", "resume": "Latest", "below": None, **asked}
-    return prepare(told, Disk(str(top)))
+    fields = {"format": "auto", "verify": "Fast", "resume": "Latest", "below": None, **asked}
+    return prepare(fields, Disk(str(top)))
 
 
 def step_of(beginning: Beginning) -> int | None:

@@ -189,10 +189,10 @@ def test_a_loss_that_left_the_numbers_is_recorded_from_every_form(place: Place) 
     write_events(place.start / "runs", event(4, simple("loss", float("inf"))))
     board.take(place.journal, whole=True)
     text = "loss=nan\n"
-    told = [
+    parts = [
         value for _, name, value in place.printed(r"loss=(?P<loss>\S+)", text) if name == "loss"
     ]
-    assert list(map(str, told)) == ["nan", "-inf", "inf", "nan"]
+    assert list(map(str, parts)) == ["nan", "-inf", "inf", "nan"]
     assert place.remarks() == []
 
 

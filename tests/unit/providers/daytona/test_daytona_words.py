@@ -97,13 +97,13 @@ from fleetctl.specs.blocks.template import GitSource, Resources, Template
 def test_an_error_is_certain_only_when_nothing_can_have_been_made(
     error: Exception, sort: type[Exception] | None, reason: str
 ) -> None:
-    told = certain(error, "it cannot be made")
-    assert type(told) is (type(None) if sort is None else sort)
-    if isinstance(told, Unavailable):
-        assert told.reason == reason
-        assert told.retry_after_s > 0
-    if isinstance(told, Refused):
-        assert told.hint
+    certain_error = certain(error, "it cannot be made")
+    assert type(certain_error) is (type(None) if sort is None else sort)
+    if isinstance(certain_error, Unavailable):
+        assert certain_error.reason == reason
+        assert certain_error.retry_after_s > 0
+    if isinstance(certain_error, Refused):
+        assert certain_error.hint
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_an_error_is_certain_only_when_nothing_can_have_been_made(
     ],
 )
 def test_the_hint_of_a_quota_is_about_what_ran_out(said: str, helps: str, misleads: str) -> None:
-    told = certain(sdk.DaytonaBadRequestError(said, 400), "it cannot be made")
-    assert isinstance(told, Unavailable) and told.account
-    assert helps in told.hint and misleads not in told.hint
+    certain_error = certain(sdk.DaytonaBadRequestError(said, 400), "it cannot be made")
+    assert isinstance(certain_error, Unavailable) and certain_error.account
+    assert helps in certain_error.hint and misleads not in certain_error.hint
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,17 @@ class Scene:
     def __init__(self, places: int, *, patience_s: float) -> None:
         self.queue = GpuQueue(places, patience_s=patience_s)
         self.at_modal: list[str] = []
-        self._gates: dict[str, asyncio.Event] = {}
+        self._rate_limiters: dict[str, asyncio.Event] = {}
         self._creates: dict[str, asyncio.Task[None]] = {}
 
     async def begin(self, *runs: str) -> None:
         for run in runs:
-            self._gates[run] = asyncio.Event()
+            self._rate_limiters[run] = asyncio.Event()
             self._creates[run] = asyncio.ensure_future(self._create(run))
             await asyncio.sleep(0)
 
     async def end(self, run: str) -> None:
-        self._gates[run].set()
+        self._rate_limiters[run].set()
         await self._creates[run]
         await asyncio.sleep(0)
 
@@ -37,7 +37,7 @@ class Scene:
     async def _create(self, run: str) -> None:
         async with self.queue.place(run):
             self.at_modal.append(run)
-            await self._gates[run].wait()
+            await self._rate_limiters[run].wait()
 
 
 def play(places: int, patience_s: float, tale: Callable[[Scene], Awaitable[None]]) -> None:

@@ -147,7 +147,7 @@ def test_doctor_says_that_a_version_is_too_old_and_how_to_get_another(
 ) -> None:
     import asyncio
 
-    from fleetctl.providers.account import built_in
+    from fleetctl.providers.contract.account import built_in
 
     monkeypatch.setenv("MODAL_CONFIG_PATH", str(tmp_path / "none"))
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.6.0")

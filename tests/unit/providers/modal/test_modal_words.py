@@ -75,15 +75,19 @@ def test_an_error_of_the_sdk_says_what_is_certain(
     after_s: float | None,
     account: bool | None,
 ) -> None:
-    told = certain(error, "it cannot be made")
-    assert (type(told) if told is not None else None) is sort
-    if isinstance(told, Unavailable):
-        assert (told.reason, told.retry_after_s, told.account) == (reason, after_s, account)
-    if told is not None:
-        assert str(told).startswith("it cannot be made: ")
-    if isinstance(told, Refused) or account:
-        assert told is not None
-        assert told.hint or reason == "Quota"
+    certain_error = certain(error, "it cannot be made")
+    assert (type(certain_error) if certain_error is not None else None) is sort
+    if isinstance(certain_error, Unavailable):
+        assert (certain_error.reason, certain_error.retry_after_s, certain_error.account) == (
+            reason,
+            after_s,
+            account,
+        )
+    if certain_error is not None:
+        assert str(certain_error).startswith("it cannot be made: ")
+    if isinstance(certain_error, Refused) or account:
+        assert certain_error is not None
+        assert certain_error.hint or reason == "Quota"
 
 
 @pytest.mark.parametrize(

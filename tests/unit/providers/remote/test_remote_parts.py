@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Ended
-from fleetctl.providers.base import RunOrder
+from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.lifetimes import MARK, told_apart, work_s
@@ -28,14 +28,14 @@ def told_of(template: dict[str, Any], place: Place, **changes: Any) -> dict[str,
     return json.loads(json.dumps(guest_order(order(template, **changes), place)))
 
 
-def order(template: dict[str, Any], **changes: Any) -> RunOrder:
+def order(template: dict[str, Any], **changes: Any) -> RunRequest:
     fields: dict[str, Any] = {
         "run": "fl-abc", "sandbox": "fl-abc", "owner": "store", "uid": "uid-1",
         "resource": "batchjob/chunks", "index": 3, "attempt": 2,
         "template": Template.model_validate(template), "template_hash": "h",
         "params": {"a": 1}, "reusable": False,
     }  # fmt: skip
-    return RunOrder(**(fields | changes))
+    return RunRequest(**(fields | changes))
 
 
 @given(run=st.text(min_size=1, max_size=120), other=st.text(min_size=1, max_size=120))

@@ -12,7 +12,7 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone, Observation
-from fleetctl.providers.base import SANDBOX_CLOSED, RunOrder, RunRef
+from fleetctl.providers.contract.base import SANDBOX_CLOSED, RunRef, RunRequest
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.base import Work
@@ -39,9 +39,9 @@ class Scene:
         self.runs = RemoteRuns(self.home, "remote", self.script, notify=self.told.append, pace=pace)
         return self.runs
 
-    def order(self, run: str = "run-0", sandbox: str = "", handle: str = "sb-1") -> RunOrder:
+    def order(self, run: str = "run-0", sandbox: str = "", handle: str = "sb-1") -> RunRequest:
         template = Template.model_validate({"command": ["true"]})
-        return RunOrder(
+        return RunRequest(
             run=run, sandbox=sandbox or run, owner="store", uid="uid-1", resource="batchjob/x",
             index=0, attempt=1, template=template, template_hash="h", params={}, reusable=False,
             handle=handle,

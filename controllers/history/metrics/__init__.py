@@ -1,0 +1,1 @@
+"""What trials reported, as far as decisions need it: curves and the Pareto front."""

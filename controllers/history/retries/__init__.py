@@ -1,0 +1,1 @@
+"""When a failed unit runs again, and which units wait for it."""

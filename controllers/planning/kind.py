@@ -1,0 +1,370 @@
+"""What a kind is to the reconciler: what units it wants, which it would stop, and when it is over.
+
+One file a kind answers these questions; everything else (retry, backoff, parallelism, deadline,
+suspend, deletion,
+TTL, status) is in reconcile.py, once for all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fleetctl.controllers.history.facts import Score
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.metrics.curves import Curves
+from fleetctl.controllers.history.retries.retry import FailureAction, FailureRule, Limits
+from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
+from fleetctl.controllers.planning.placement import HOUR_S, Candidate, Placement, Spill
+from fleetctl.controllers.planning.plan import Rollout
+from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.controllers.wandb.handed import Handed
+from fleetctl.specs.content import NO_PINS, Pins
+
+if TYPE_CHECKING:
+    from fleetctl.specs.blocks import placement as blocks
+    from fleetctl.specs.blocks.common import Execution, ParamsFrom
+    from fleetctl.specs.blocks.template import Template
+
+
+# Units that a controller remembers: more than are live at once, so that a pass over what is live
+# hashes no parameters again; a few hundred bytes each.
+UNITS_KEPT_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One piece of wanted work: a task, a trial or a stage. content: of specs/content.py, beside
+    the parameters: what comes of it. params_hash: of the unit's own parameters; those that another
+    object gives to all units are in content and template_hash.
+    """
+
+    index: int
+    params: Mapping[str, object]
+    params_hash: str
+    template_hash: str
+    content: str
+
+
+Params = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Let the run go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopNow:
+    """End the run; `reason` is one CamelCase word, `message` what it is about this run."""
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The whole is over. waits_for_live: running units may end by themselves first."""
+
+    succeeded: bool
+    reason: str
+    message: str
+    waits_for_live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What all running kinds share, read once from the spec. None = no limit; seconds."""
+
+    parallelism: int | None
+    suspend: bool
+    active_deadline_s: float | None
+    ttl_s: float | None
+    reuse: int | None  # tasks one sandbox may run in turn; None = no limit
+    sandbox_life_s: float | None  # after which it gets no further task
+    task_s: float | None  # the longest that an attempt takes
+    rollout: Rollout
+    placement: Placement
+    grace_s: float
+    keep_outdated: bool = False  # finished units count whatever content they have
+    kept_until_s: float | None = None  # as in fleetctl.specs.content.Pins
+    finishing_at_s: float | None = None
+
+
+class KindController(ABC):
+    """A kind's decisions over one spec. Made anew when the spec changes.
+
+    What has a body here is an optional question: a kind that has nothing to say keeps this answer.
+    """
+
+    policy: Policy
+    limits: Limits
+    template_hash: str  # of the template that all units share; empty where they differ
+    contents: tuple[str, ...]  # of the units, by index; a single one is that of all
+    total: int | None  # units wanted; None while it is not known
+    # Parameters that another object gives to every unit; None while they are not known.
+    given: Params | None = MappingProxyType({})
+    unit: Callable[[int], Unit | None]  # as it is wanted now; None: it is no longer wanted
+    # Units that W&B hands out: the engine asks it, and tells it here; None where it takes no part.
+    handed: Handed | None = None
+
+    # Units build upon each other: none begins before `ready` says so.
+    in_order: ClassVar[bool] = False
+    # Units are compared by what `score` finds.
+    compares: ClassVar[bool] = False
+    # A unit keeps the index that its parameters had: the controller is told of those with runs.
+    keeps_indexes: ClassVar[bool] = False
+
+    @abstractmethod
+    def __init__(self, spec: Any, allocated: Mapping[str, int], pins: Pins = NO_PINS) -> None:
+        """allocated: params hash -> index of the units that have runs already; of kinds that
+        `keeps_indexes`. pins: what the names in the spec stand for.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def contents_of(spec: Any, pins: Pins) -> tuple[str, ...]:
+        """`contents`, without the rest of a controller."""
+
+    @abstractmethod
+    def template(self, index: int) -> Template:
+        """What to run for a wanted unit."""
+
+    @abstractmethod
+    def next(self, history: History) -> Iterator[Unit]:
+        """Units that never had an attempt and should start now, lazily, first to start first."""
+
+    @abstractmethod
+    def verdict(self, history: History) -> Verdict | None:
+        """Is the whole over? None = not yet."""
+
+    def indexes(self) -> Iterable[int]:
+        """Of the wanted units, as far as they are known, first to start first."""
+        return range(self.total or 0)
+
+    def called(self, index: int) -> str:
+        """A unit, for people."""
+        return f"task {index}"
+
+    @property
+    def first(self) -> int:
+        """The index of a unit that shows what the others run."""
+        return 0
+
+    def placement(self, template_hash: str) -> Placement:  # noqa: ARG002
+        """Where the units of a template may run."""
+        return self.policy.placement
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """Names of all places where any unit may run, the best first."""
+        return tuple(it.provider for it in self.policy.placement.candidates)
+
+    def summary(self, history: History) -> Status:  # noqa: ARG002
+        """Status of this kind alone, such as a sweep's best trial.
+
+        `cannotSucceed` says, while units still run, why the whole will fail under this spec.
+        """
+        return {}
+
+    def content(self, index: int) -> Template:
+        """The template of a wanted unit without its parameters."""
+        return self.template(index)
+
+    @property
+    def repeats(self) -> bool:
+        """Whether units can have equal parameters and differ by their index alone."""
+        return True
+
+    def ready(self, history: History, index: int) -> bool:  # noqa: ARG002
+        """May this unit, which had attempts before, start now?"""
+        return True
+
+    def score(self, result: str | None, metrics: Mapping[str, float]) -> Score | None:  # noqa: ARG002
+        """The unit's value, or several, from its result (JSON object) or what it reported last."""
+        return None
+
+    @property
+    def metric(self) -> str:
+        """The name of the value that it compares units by; "" where it does not."""
+        return ""
+
+    def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
+        """What the program of a unit that asks `wandb.init` is told; None: nothing. name: of the
+        object.
+        """
+        return None
+
+    def checkpoint(self, history: History, index: int) -> CheckpointOrder | None:  # noqa: ARG002
+        """What the next attempt of a unit is told of its checkpoints; None: it has none."""
+        return None
+
+    @property
+    def progress(self) -> ProgressOrder | None:
+        """When an attempt counts as hung; None: never."""
+        return None
+
+    def curves(self) -> Curves | None:
+        """An empty record of what units report, where decisions need it; `History.curves` is it."""
+        return None
+
+    def recall(self, run: Run) -> None:  # noqa: B027
+        """A stored attempt, told before any question: for a kind whose units are what their
+        attempts were given, of those that `keeps_indexes`.
+        """
+
+    def asks(self, history: History) -> int | None:  # noqa: ARG002
+        """The unit whose parameters must be worked out before it can begin, where that takes too
+        long for a pass: the engine does the `work` aside, and tells the `answer`.
+        """
+        return None
+
+    def work(self, history: History, index: int) -> Callable[[], Params | None]:
+        """A pure function, of what is known now: the parameters of a unit that `asks` names; None
+        where there is no other unit.
+        """
+        raise NotImplementedError
+
+    def answer(self, index: int, params: Params | None) -> None:  # noqa: B027
+        """What the work came to."""
+
+    def keep(self, history: History, run: Run) -> Keep | StopNow:  # noqa: ARG002
+        """Should this live run go on? A kind that ends one for good names the reason in
+        `limits.final`.
+        """
+        return as_desired(self, run)
+
+
+def taken_from(params_from: ParamsFrom | None, given: Params | None) -> Status:
+    """Status of work whose parameters another object gives."""
+    if params_from is None:
+        return {}
+    known = {} if given is None else {"params": dict(given)}
+    return {"paramsFrom": {"sweep": params_from.sweep, **known}}
+
+
+def as_desired(controller: KindController, run: Run) -> Keep | StopNow:
+    """Whether a live run is still what the spec asks for. The same for every kind."""
+    unit = controller.unit(run.index)
+    if unit is None:
+        return StopNow("NoLongerWanted")
+    if unit.params_hash != run.params_hash:
+        return StopNow("Superseded")
+    if unit.template_hash != run.template_hash and controller.policy.rollout is Rollout.REPLACE:
+        return StopNow("Superseded")
+    return Keep()
+
+
+def superseded(controller: KindController, run: Run) -> bool:
+    """True when an ended run's outcome says nothing of the present spec.
+
+    A success counts while its content is the desired one, or is accepted all the same. A refusal
+    speaks of its template alone, and failures of an older template do not count against the new
+    one. What was put aside says nothing, whatever it came to.
+    """
+    unit = controller.unit(run.index)
+    if unit is None or unit.params_hash != run.params_hash or _is_put_aside(run):
+        return True
+    if run.state is RunState.SUCCEEDED:
+        return outdated(controller, run) and not _accepted(controller.policy, run)
+    return unit.template_hash != run.template_hash
+
+
+def outdated(controller: KindController, run: Run) -> bool:
+    """True for the success of a wanted unit with another content than the desired one. What was
+    stored without its content is taken for the desired one.
+    """
+    unit = controller.unit(run.index)
+    if unit is None or run.state is not RunState.SUCCEEDED or _is_put_aside(run):
+        return False
+    return unit.params_hash == run.params_hash and run.content not in ("", unit.content)
+
+
+def _accepted(policy: Policy, run: Run) -> bool:
+    if policy.keep_outdated:
+        return True
+    ended_at_s = run.created_at_s if run.ended_at_s is None else run.ended_at_s
+    if policy.kept_until_s is not None and ended_at_s <= policy.kept_until_s:
+        return True
+    at_s = policy.finishing_at_s
+    return at_s is not None and run.created_at_s <= at_s <= ended_at_s
+
+
+def _is_put_aside(run: Run) -> bool:
+    """Somebody asked for another attempt; a refused run that was forgotten has no template."""
+    return run.put_aside or not run.template_hash
+
+
+def policy_of(
+    spec: Execution, pins: Pins = NO_PINS, *, reuse: int = 1, grace_s: float = 0.0
+) -> Policy:
+    """The shared part of a running kind's spec as plain data; reuse and grace_s where the kind asks
+    for more.
+    """
+    box = spec.sandbox.reuse
+    template: Template | None = getattr(spec, "template", None)
+    return Policy(
+        parallelism=spec.parallelism,
+        suspend=spec.suspend,
+        active_deadline_s=spec.active_deadline_seconds,
+        ttl_s=spec.ttl_seconds_after_finished,
+        reuse=None if box == "all" else max(box, reuse),
+        sandbox_life_s=spec.sandbox.max_lifetime_seconds,
+        task_s=template.timeout_seconds if template else None,
+        rollout=Rollout(pins.rollout or spec.rollout),
+        placement=placement_of(spec.placement),
+        grace_s=max(template.termination_grace_period_seconds if template else 10.0, grace_s),
+        keep_outdated=spec.on_change == "Keep",
+        kept_until_s=pins.kept_until_s,
+        finishing_at_s=pins.finishing_at_s,
+    )
+
+
+def placement_of(desired_now: blocks.Placement) -> Placement:
+    """Where a running kind's units may run as plain data."""
+    spill = desired_now.spill_over
+    return Placement(
+        tuple(
+            Candidate(it.provider, _per_s(it.max_price_per_hour, desired_now.max_price_per_hour))
+            for it in desired_now.candidates
+        ),
+        cheapest=desired_now.any_of is not None,
+        spill=Spill(spill.after_seconds, frozenset(spill.on)),
+    )
+
+
+def _per_s(*usd_per_hour: float | None) -> float | None:
+    """The first that is said."""
+    first = next((price for price in usd_per_hour if price is not None), None)
+    return None if first is None else first / HOUR_S
+
+
+def limits_of(spec: Execution, *, backoff_limit_per_index: int | None = None) -> Limits:
+    """The retry limits of a running kind's spec as plain data."""
+    rules = spec.failure_policy.rules if spec.failure_policy else ()
+    backoff = spec.retry.backoff
+    return Limits(
+        backoff_limit_per_index=(
+            spec.backoff_limit_per_index
+            if backoff_limit_per_index is None
+            else backoff_limit_per_index
+        ),
+        max_infra_retries=spec.max_infra_retries,
+        backoff_initial_s=backoff.initial_s,
+        backoff_max_s=backoff.max_s,
+        backoff_factor=backoff.factor,
+        rules=tuple(
+            FailureRule(
+                name=rule.name or "",
+                action=FailureAction(rule.action),
+                exit_codes=frozenset(rule.on_exit_codes.values) if rule.on_exit_codes else None,
+                negated=bool(rule.on_exit_codes and rule.on_exit_codes.operator == "NotIn"),
+                reasons=frozenset(rule.on_reasons),
+            )
+            for rule in rules
+        ),
+        seed=spec.seed,
+    )

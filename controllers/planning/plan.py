@@ -1,0 +1,167 @@
+"""What a pass decides: actions, each with its reason, and the status to write.
+
+Made by reconcile.py, checked by lint.py, carried out by the engine. A plan is data and explains
+itself,
+also when it does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fleetctl.controllers.money.budget import Denied
+
+
+class Phase(StrEnum):
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUSPENDED = "Suspended"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    READY = "Ready"  # a volume, a function or a secret that can be used
+    DELETING = "Deleting"
+
+
+TERMINAL_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+
+
+class Rollout(StrEnum):
+    REPLACE = "Replace"
+    FINISH_RUNNING = "FinishRunning"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin attempt `attempt` of unit `index`: in the open sandbox `sandbox`, or in a new one when
+    it is None.
+    """
+
+    index: int
+    attempt: int
+    params: Mapping[str, object]
+    params_hash: str
+    template_hash: str
+    provider: str
+    reusable: bool
+    sandbox: str | None
+    reason: str
+    placed: str = ""  # why it starts at this provider; empty where there is no choice
+    spilled: bool = False  # a better place has no room
+    usd: float | None = None  # set aside for it: its worst case
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Record unit `index` as succeeded with the result that the store knows under `key`."""
+
+    index: int
+    attempt: int
+    params: Mapping[str, object]
+    params_hash: str
+    template_hash: str
+    key: tuple[str, str]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End a live run. `reason` and `message` become the run's once it is confirmed gone."""
+
+    run: str
+    reason: str
+    grace_s: float
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseSandbox:
+    """End an idle sandbox; last_run is the run that it executed last."""
+
+    sandbox: str
+    last_run: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureVolume:
+    name: str
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVolume:
+    name: str
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureFunction:
+    name: str
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFunction:
+    name: str
+    provider: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FreeScratch:
+    """Free what runs left at their providers. With keep_logs False also the logs."""
+
+    uid: str
+    keep_logs: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Remove the resource's row: all that it owned is confirmed gone."""
+
+    uid: str
+    reason: str
+
+
+AssetAction = EnsureVolume | RemoveVolume | EnsureFunction | RemoveFunction | FreeScratch
+Action = Start | Reuse | Stop | CloseSandbox | AssetAction | Drop
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What an object has learned of a provider that had no room for it: how many of its sandboxes
+    there are room for, and when one more is tried. In memory alone; a restart learns it anew.
+    """
+
+    slots: int
+    probe_at_s: float
+    why: str  # the same words for every task, so that they are stored once
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """actions in the order to carry out; wake_at_s is when the pass must be made again at the
+    latest. final: the object is over, and its status stays as it was written then.
+    """
+
+    actions: tuple[Action, ...]
+    phase: Phase
+    reason: str
+    message: str = ""
+    waiting_on: tuple[str, ...] = ()
+    wake_at_s: float | None = None
+    final: bool = False
+    active: bool = False  # something runs or starts
+    at_capacity: tuple[str, ...] = ()  # providers where something would start if there were room
+    # What this pass learned of providers without room.
+    shortages: Mapping[str, Shortage] = field(default_factory=dict)
+    denied: Denied | None = None  # something would start if there were money
+    extra: Mapping[str, object] = field(
+        default_factory=dict
+    )  # kind-specific status, such as a best trial

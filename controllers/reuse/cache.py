@@ -1,0 +1,265 @@
+"""What makes two units the same work, so that one's result is the other's; and when that is not
+known. Pure; called by the engine when it reads an object and when a run has succeeded.
+
+Wrong reuse is worse than work done twice: whatever is not in the key and could change a result
+makes a unit run again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import chain, islice, takewhile
+from typing import TYPE_CHECKING, NamedTuple
+
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.planning.kind import KindController, Unit
+from fleetctl.specs.blocks.template import WORK_FIELDS
+from fleetctl.specs.content import work_of
+from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from fleetctl.specs.blocks.common import Execution
+    from fleetctl.specs.blocks.template import Template
+
+KEY_HEX_DIGITS = 32
+# Units of one object that are looked up: a second of hashing on a small machine.
+LOOKED_UP_MAX = 200_000
+# The variable that tells a task which one it is; work that names it differs by its index.
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+class Key(NamedTuple):
+    """Equal keys are equal work."""
+
+    template: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a content key needs that the template does not say.
+
+    whole: the template with what its Function adds; None while that is not declared. volumes:
+    name -> which object in which generation. revision: what `source.path` held, or the commit of
+    `source.git`; empty while nobody knows.
+    namespace: where its secrets are.
+    """
+
+    whole: Template | None
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    revision: str = ""
+    namespace: str = DEFAULT_NAMESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What units of one template share. key is empty where a result may not be used again, and
+    `why` says why. by_index: units can differ by their index alone.
+    """
+
+    key: str = ""
+    why: str = ""
+    by_index: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    spec: Execution
+    facts: Facts
+    template: Template  # whole, or the unit's own while its Function is missing
+    ordered: bool
+    given: Mapping[str, object] | None  # as of its controller
+    places: tuple[str, ...]  # where it may run
+    handed: bool  # its units are runs of W&B's
+
+    @property
+    def stated(self) -> bool:
+        return self.spec.cache is not None
+
+
+Rule = Callable[[_Case], str]
+
+
+def content(spec: Execution, controller: KindController, index: int, facts: Facts) -> Content:
+    """What a wanted unit's work is, its own parameters aside."""
+    own = controller.content(index)
+    unit = controller.unit(index)
+    placement = controller.placement(unit.template_hash if unit is not None else "")
+    case = _Case(
+        spec,
+        facts,
+        facts.whole or own,
+        controller.in_order,
+        controller.given,
+        tuple(it.provider for it in placement.candidates),
+        controller.handed is not None,
+    )
+    for rule in _RULES:
+        if why := rule(case):
+            return Content(why=why)
+    named = any(INDEX_VARIABLE in str(getattr(own, work)) for work in WORK_FIELDS)
+    return Content(_digest(_told(case)), by_index=named or controller.repeats)
+
+
+def key_of(shared: Content, index: int, params_hash: str) -> Key | None:
+    """The key of one unit; None where its result may not be used again."""
+    if not shared.key:
+        return None
+    return Key(shared.key, f"{params_hash}/{index}" if shared.by_index else params_hash)
+
+
+def found(
+    controller: KindController,
+    history: History,
+    shared: Callable[[Unit], Content],
+    known: Callable[[str], Collection[str]],
+) -> dict[int, Key]:
+    """Units without an attempt under the present spec whose key is known.
+
+    known: the unit keys that have succeeded below a content key. What somebody asked to run again
+    is not looked up.
+    """
+    hits: dict[int, Key] = {}
+    for unit in _untried(controller, history):
+        key = key_of(shared(unit), unit.index, unit.params_hash)
+        if key is not None and key.unit in known(key.template):
+            hits[unit.index] = key
+        elif controller.in_order:
+            break  # what comes later builds upon what this one leaves
+        elif controller.template_hash and (key is None or not known(key.template)):
+            break  # they share it, and 10,000 points need not be drawn to find nothing
+    return hits
+
+
+def _untried(controller: KindController, history: History) -> Iterator[Unit]:
+    again = history.again()
+    fresh: Iterable[Unit | None] = islice(controller.next(history), LOOKED_UP_MAX)
+    if controller.in_order:
+        # Its `next` tells of one alone, and what waits for its next attempt holds up the rest.
+        due, taken = set(again), history.taken
+        ahead = (index for index in controller.indexes() if index not in history.succeeded)
+        again = [*takewhile(lambda index: index in due or index not in taken, ahead)]
+        fresh = ()
+    for unit in chain(map(controller.unit, again), fresh):
+        if unit is not None:
+            yield unit
+
+
+def _told(case: _Case) -> object:
+    template, facts = case.template, case.facts
+    told = work_of(template, facts.revision)
+    told.pop("function", None)  # what it adds is in the template
+    # Equal names are other secrets there; nothing else differs by the namespace alone.
+    elsewhere = template.secrets and facts.namespace != DEFAULT_NAMESPACE
+    return {
+        "template": told,
+        "volumes": [facts.volumes[mount.name] for mount in template.volumes],
+        # Without an image the software is what the places themselves bring.
+        "places": list(case.places) if template.image is None else [],
+        **({"namespace": facts.namespace} if elsewhere else {}),
+        **({"params": dict(case.given)} if case.given else {}),
+    }
+
+
+def _digest(value: object) -> str:
+    return sha256(canonical_json(value).encode()).hexdigest()[:KEY_HEX_DIGITS]
+
+
+# -- when not, and why; the first that speaks decides ----------------------------------------------
+
+
+def _off(case: _Case) -> str:
+    never = case.spec.cache is not None and case.spec.cache.policy == "Never"
+    return "cache.policy is `Never`" if never else ""
+
+
+def _handed(case: _Case) -> str:
+    # The run that W&B has handed out would stay there as one that never began.
+    return "each run that W&B hands out is to be made" if case.handed else ""
+
+
+def _stages(case: _Case) -> str:
+    # A stage leaves checkpoints, which no result tells of.
+    if not case.ordered or case.stated:
+        return ""
+    return "stages leave more than a result; state `cache.policy: ReuseSucceeded` to reuse them"
+
+
+def _shared_state(case: _Case) -> str:
+    # Tasks that follow one another in a sandbox may build upon what earlier ones left in it.
+    if case.spec.sandbox.reuse == 1 or case.stated:
+        return ""
+    return (
+        "its tasks share the state of a sandbox; "
+        "state `cache.policy: ReuseSucceeded` to reuse their results"
+    )
+
+
+def _no_function(case: _Case) -> str:
+    missing = case.facts.whole is None
+    return f"function/{case.template.function} is not declared yet" if missing else ""
+
+
+def _no_params(case: _Case) -> str:
+    return "`paramsFrom` has not given its parameters yet" if case.given is None else ""
+
+
+def _volumes(case: _Case) -> str:
+    # A Volume's version does not tell its data, which may change between two tasks that read it.
+    if not case.template.volumes or case.stated:
+        return ""
+    name = case.template.volumes[0].name
+    return (
+        f"what is on volume/{name} can change; "
+        "state `cache.policy: ReuseSucceeded` to reuse results all the same"
+    )
+
+
+def _no_volume(case: _Case) -> str:
+    known = case.facts.volumes
+    name = next((it.name for it in case.template.volumes if it.name not in known), None)
+    return f"volume/{name} is not there" if name is not None else ""
+
+
+def _moving_ref(case: _Case) -> str:
+    source = case.template.source
+    if source is None or source.git is None or _COMMIT.fullmatch(source.git.ref or ""):
+        return ""
+    if _is_pinned(case):
+        return ""
+    message = f"`{source.git.ref}`" if source.git.ref else "the default branch"
+    return f"source.git.ref is {message}, which can move; a whole commit of 40 digits cannot"
+
+
+def _is_pinned(case: _Case) -> bool:
+    """Its runs got one commit, whatever the ref names by now."""
+    return bool(_COMMIT.fullmatch(case.facts.revision))
+
+
+def _unknown_tree(case: _Case) -> str:
+    source = case.template.source
+    if source is None or source.path is None:
+        return ""
+    if case.facts.revision:
+        return ""
+    return "the content of source.path is not known: it is too large to compare, or was not there"
+
+
+_RULES: tuple[Rule, ...] = (
+    _off,  # nothing else matters then
+    _handed,
+    _stages,
+    _shared_state,
+    _no_function,  # until then nobody knows what it runs in
+    _no_params,
+    _volumes,
+    _no_volume,
+    _moving_ref,
+    _unknown_tree,
+)

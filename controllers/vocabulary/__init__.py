@@ -1,0 +1,1 @@
+"""The words of a status: its keys, and the reasons with a sentence each."""

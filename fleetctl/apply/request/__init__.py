@@ -1,0 +1,1 @@
+"""What an apply is asked: its fields and options, read and checked."""

@@ -1,0 +1,217 @@
+"""A stored object, edited without its file: fields by name, labels, annotations, or its whole spec.
+
+The same spec as an apply of the file with the new values, so that it is checked, shown and asked
+for in the same way. Called by the socket server.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from fleetctl.apply.request.fields import Request
+from fleetctl.apply.write.commit import find
+from fleetctl.common.errors import Conflict, UsageError
+from fleetctl.manifest import Manifest
+from fleetctl.manifest.checks.works import images
+from fleetctl.manifest.messages import findings
+from fleetctl.manifest.plain import resolve
+from fleetctl.manifest.problems import path_text
+from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.kinds.registry import KINDS, parse_spec
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.specs.values.scalars import Spec
+from fleetctl.stores.base import Store
+from fleetctl.tracking.annotations import NOTES, ORIGIN
+from fleetctl.tracking.sources import source_of
+
+FIELDS_MAX = 20
+
+Read = TypeVar("Read", bound=BaseModel)
+_STEP = re.compile(r"(?P<name>[^\[\]]+)(?P<numbers>(\[\d{1,9}\])*)")
+_NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """fields: each `path=value`. spec: a whole one instead of the stored one. labels, annotations:
+    None takes one away. generation: that of the object which was looked at; 0 = whatever there is.
+    """
+
+    fields: tuple[str, ...] = ()
+    spec: Mapping[str, Any] | None = None
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    generation: int = 0
+
+
+def edits_in(request: Request) -> Edits:
+    """What a request tells of them. Raises UsageError."""
+    fields = request.get("fields")
+    spec, generation = request.get("spec"), request.get("generation")
+    return Edits(
+        tuple(str(one) for one in fields) if isinstance(fields, list) else (),
+        spec if isinstance(spec, dict) else None,
+        _words_in(request, "labels"),
+        _words_in(request, "annotations"),
+        generation if isinstance(generation, int) else 0,
+    )
+
+
+def _words_in(request: Request, name: str) -> dict[str, str | None]:
+    value = request.get(name)
+    found = value if isinstance(value, dict) else {}
+    return {str(key): None if text is None else str(text) for key, text in found.items()}
+
+
+def manifest_with(
+    store: Store, kind: str, name: str, edits: Edits, *, namespace: str = DEFAULT_NAMESPACE
+) -> Manifest:
+    """The stored object as a manifest, edited.
+
+    Raises NotFound, Conflict when it is not the one that was looked at, and UsageError for what no
+    such object can say.
+    """
+    resource = find(store, kind, name, namespace)
+    if edits.generation not in (0, resource.generation):
+        raise Conflict(
+            f"{resource.key} changed after you read it", hint="look at it again, and edit that"
+        )
+    if len(edits.fields) > FIELDS_MAX:
+        raise UsageError(f"at most {FIELDS_MAX} fields are set at once, not {len(edits.fields)}")
+    data: dict[str, Any] = dict(edits.spec or json.loads(resource.spec))
+    labels, annotations = dict(edits.labels), dict(edits.annotations)
+    for change in edits.fields:
+        path, equals, text = change.partition("=")
+        if not equals or not path:
+            raise UsageError(
+                f"`{change}` is not FIELD=VALUE",
+                hint="for instance `parallelism=8` or `budget.maxCost=25`",
+            )
+        words = {"labels": labels, "annotations": annotations}
+        block, dot, key = path.removeprefix("metadata.").partition(".")
+        if dot and block in words:
+            words[block][key] = None if text == "null" else text
+        else:
+            put(data, steps(path.removeprefix("spec.")), value_of(path, text))
+    spec = _checked(KINDS[kind].spec, data, "spec", resource.key)
+    if any(image.requirements is not None for _, image in images(spec)):
+        raise UsageError(
+            "`image.requirements` is read when a manifest is applied",
+            hint="apply a manifest that has it, or set `image.pip`",
+        )
+    written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
+    about = {
+        "name": name,
+        "namespace": namespace,
+        "labels": _edited(resource.labels, labels),
+        "annotations": _edited(written, annotations),
+    }
+    metadata = _checked(Metadata, about, "metadata", resource.key)
+    origin = _origin(spec, parse_spec(kind, resource.spec), resource.annotations)
+    return Manifest(kind, name, metadata, spec, resource.key, 0, origin=origin)
+
+
+def keeps_source(store: Store, draft: Manifest) -> bool:
+    """Whether an edit leaves the source alone: then its runs go on with the copy, or the commit,
+    of the last apply. Who changes a label has not looked at the source.
+    """
+    resource = find(store, draft.kind, draft.name, draft.namespace)
+    return source_of(draft.spec) == source_of(parse_spec(draft.kind, resource.spec))
+
+
+def _origin(spec: Spec, before: Spec, annotations: Mapping[str, str]) -> str:
+    """Where the `source.path` of an edited spec leads: a relative one begins where the old one did,
+    beside the file that was applied.
+    """
+    source, old, known = source_of(spec), source_of(before), annotations.get(ORIGIN, "")
+    if source is None or source.path is None:
+        return ""
+    if old is None or old.path is None or not known:
+        return source.path
+    if source.path == old.path:
+        return known
+    if Path(old.path).is_absolute():
+        return source.path
+    ups = os.path.relpath(os.curdir, os.path.normpath(old.path))
+    return os.path.normpath(os.path.join(known, ups, source.path))
+
+
+def _edited(before: Mapping[str, str], edits: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**before, **edits}
+    return {key: text for key, text in merged.items() if text is not None}
+
+
+def _checked(model: type[Read], data: Mapping[str, Any], where: str, key: str) -> Read:
+    try:
+        return model.model_validate(data, by_alias=True, by_name=False)
+    except ValidationError as error:
+        wrong = next(findings(error, model, data, (where,)))
+        message = f"{key}: {path_text(wrong.subject)}{wrong.said}"
+        raise UsageError(message, hint=wrong.hint) from error
+
+
+def value_of(path: str, text: str) -> object:
+    """As YAML reads a plain text; lists and mappings are written as JSON."""
+    try:
+        return json.loads(text) if text[:1] in ("[", "{", '"') else resolve(text)
+    except ValueError as error:
+        raise UsageError(f"the value of `{path}` cannot be read: {error}") from error
+
+
+def steps(path: str) -> list[str | int]:
+    """`search.parameters.lr.values[0]` as names and numbers. Raises UsageError."""
+    found: list[str | int] = []
+    for part in path.split("."):
+        match = _STEP.fullmatch(part)
+        if match is None:
+            raise UsageError(
+                f"`{path}` is not the path of a field",
+                hint="for instance `budget.maxCost` or `tasks.items[0].lr`",
+            )
+        found.append(match["name"])
+        found += [int(number) for number in _NUMBER.findall(match["numbers"])]
+    return found
+
+
+def put(data: dict[str, Any], path: Sequence[str | int], value: object) -> None:
+    """null takes the field away, so that its default is back; an entry of a list is replaced."""
+    inner: Any = data
+    for at, step in enumerate(path):
+        last = at == len(path) - 1
+        if isinstance(step, int):
+            if not isinstance(inner, list) or step >= len(inner):
+                many = f"{len(inner)} entries" if isinstance(inner, list) else "no entries"
+                raise UsageError(f"`{_shown(path[:at])}` has {many}, so there is no [{step}]")
+            if last:
+                inner[step] = value
+        elif isinstance(inner, list):
+            raise UsageError(
+                f"`{_shown(path[:at])}` is a list, which has no `{step}`",
+                hint=f"write its first entry as `{_shown(path[:at])}[0]`",
+            )
+        elif not isinstance(inner, dict):
+            raise UsageError(
+                f"`{_shown(path)}` leads through `{_shown(path[:at])}`, which holds no fields",
+                hint="change the file and apply it",
+            )
+        elif last and value is None:
+            inner.pop(step, None)
+        elif last:
+            inner[step] = value
+        else:
+            inner.setdefault(step, {})
+        if not last:
+            inner = inner[step]
+
+
+def _shown(path: Sequence[str | int]) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return text.removeprefix(".")

@@ -1,0 +1,182 @@
+"""`retry`: units that ended are wanted again. Written to the store in one transaction; the next
+pass finds them due.
+
+Called by the socket server and by tests. The attempts that were made are put aside, not removed:
+their numbers, logs and costs stay, and what they came to counts no more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from fleetctl.apply.consent import NeedsConsent
+from fleetctl.apply.write.commit import find
+from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.common.text import did_you_mean
+from fleetctl.controllers.history.requeue import failed, tried
+from fleetctl.controllers.model import LIVE_STATES, Run
+from fleetctl.controllers.planning.plan import TERMINAL_PHASES
+from fleetctl.controllers.reuse.impact import worked_s
+from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.stores.base import EventRow, Store
+from fleetctl.tracking.annotations import RERUN, RETRIED
+from fleetctl.tracking.load import work_of
+from fleetctl.tracking.track import Track, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """which: the failed ones, those of `indexes` and `names`, those from the first of these on,
+    all, or all whatever is known of those that have not run. names: of units that have one.
+
+    What builds on a unit is done again with it, unless `only`; approved: a person has seen what
+    that is. request: a name of this request.
+    """
+
+    which: Literal["failed", "index", "from", "all", "rerun"]
+    indexes: tuple[range, ...] = ()
+    request: str = ""
+    names: tuple[str, ...] = ()
+    only: bool = False
+    approved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Requeued:
+    key: str
+    units: int
+    live: int  # that were asked for and run already
+    repeated: bool = False
+
+
+def retry(
+    store: Store,
+    kind: str,
+    name: str,
+    choice: Choice,
+    now_s: float,
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
+) -> Requeued:
+    """Requeue the chosen units of a living object. Raises NotFound and UsageError."""
+    resource = find(store, kind, name, namespace)
+    if not KINDS[kind].runs:
+        raise UsageError(f"a {kind} runs nothing, so there is nothing to retry")
+    if choice.request and resource.annotations.get(RETRIED) == choice.request:
+        return Requeued(resource.key, 0, 0, repeated=True)
+    work = work_of(resource, store.runs)
+    if work.controller.handed is not None and choice.which != "failed":
+        raise UsageError(
+            f"{resource.key} is a sweep at W&B, where a run that has ended well is not run again",
+            hint=f"fleetctl retry {resource.key} runs those that failed",
+        )
+    chosen, live = _chosen(work, choice)
+    if work.controller.in_order and choice.which in ("index", "from", "failed"):
+        chosen = _with_later(work, choice, chosen, now_s)
+    # One that gave up as a whole has more to do than its failed units.
+    goes_on = bool(chosen) or choice.which == "rerun"
+    goes_on = goes_on or (choice.which == "failed" and _gave_up(work.track))
+    if not goes_on:
+        return Requeued(resource.key, 0, live)
+    ends = _last_ends(store, resource.uid, set(chosen))
+    fields = {**resource.annotations, **({RETRIED: choice.request} if choice.request else {})}
+    if choice.which == "rerun":
+        fields[RERUN] = str(resource.generation + 1)
+    again = replace(resource, generation=resource.generation + 1, annotations=fields)
+    message = f"{len(chosen):,} {KINDS[kind].unit}{'s'[: len(chosen) != 1]} requeued by a user"
+    with store.transaction():
+        for run in ends.values():
+            store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))
+        store.resources.put(again, expected_version=resource.version)
+        store.events.record([EventRow(resource.uid, now_s, "Normal", "Retried", message)])
+    return Requeued(resource.key, len(chosen), live)
+
+
+def _chosen(work: Work, choice: Choice) -> tuple[list[int], int]:
+    """(units to requeue, how many of the wanted ones are live)."""
+    history, controller = work.history, work.controller
+    if choice.which == "failed":
+        return failed(history), 0
+    if choice.which in ("all", "rerun"):
+        return tried(history, None), len(history.live)
+    unit = KINDS[work.resource.kind].unit
+    for some in choice.indexes:
+        if controller.unit(some[-1]) is None:
+            raise NotFound(
+                f"{work.resource.key} has no {unit} {some[-1]}",
+                hint=f"fleetctl get tasks {work.resource.key}",
+            )
+    wanted = (*choice.indexes, *(range(it, it + 1) for it in _named(work, choice.names)))
+    asked = [it for it in history.live_by_index if any(it in some for some in wanted)]
+    return tried(history, wanted), len(asked)
+
+
+def _named(work: Work, names: Sequence[str]) -> Iterator[int]:
+    """The indexes of units that have these names. Raises NotFound and UsageError."""
+    kind, key = KINDS[work.resource.kind], work.resource.key
+    if names and not kind.named:
+        raise UsageError(f"a {kind.unit} of {key} has a number, and no name", hint="use `--index`")
+    units = [work.controller.unit(index) for index in work.controller.indexes()] if names else []
+    known = {str(unit.params[kind.unit]): unit.index for unit in units if unit is not None}
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"there is {', '.join(known)}"
+            raise NotFound(f"{key} has no {kind.unit} `{name}`", hint=hint)
+        yield known[name]
+
+
+def _with_later(work: Work, choice: Choice, chosen: list[int], now_s: float) -> list[int]:
+    """The units with what builds on them. Raises NeedsConsent where that was not asked for by name
+    and somebody should know, and UsageError where `only` cannot be.
+    """
+    order, history = list(work.controller.indexes()), work.history
+    if not chosen:
+        return chosen
+    first = min(map(order.index, chosen))
+    later = order[first + 1 :]
+    running = [it for it in later if it in history.live_by_index]
+    if choice.only:
+        if running:
+            called = work.controller.called(running[0])
+            message = (
+                f"{called} of {work.resource.key} runs, and builds on what would be done again"
+            )
+            raise UsageError(message, hint="wait for its end, or leave `--only` out")
+        return chosen
+    redone = tried(history, [range(it, it + 1) for it in later])
+    unasked = [it for it in redone if it not in chosen and it in history.succeeded]
+    losses = list(_losses(work, [] if choice.which == "from" else unasked, running, now_s))
+    if losses and not choice.approved:
+        raise NeedsConsent(losses, hint="add --yes to do it all the same, or --only for it alone")
+    return sorted({*chosen, *redone})
+
+
+def _losses(
+    work: Work, redone: Sequence[int], running: Sequence[int], now_s: float
+) -> Iterator[str]:
+    """What a person loses beyond what was named, one sentence each."""
+    key, called = work.resource.key, work.controller.called
+    for index in redone:
+        yield f"{key}: {called(index)} has succeeded, builds on it, and would run again"
+    for index in running:
+        run = work.history.live[work.history.live_by_index[index]]
+        spent = f"{worked_s([run], now_s):,.0f} s of work"
+        yield f"{key}: {called(index)} runs, builds on it, and would be stopped ({spent})"
+
+
+def _gave_up(track: Track) -> bool:
+    status: Mapping[str, object] = json.loads(track.resource.status or "{}")
+    return track.prior.phase in TERMINAL_PHASES and status.get("phase") == "Failed"
+
+
+def _last_ends(store: Store, uid: str, chosen: set[int]) -> dict[int, Run]:
+    """The newest attempt of each."""
+    ends: dict[int, Run] = {}
+    for run, _ in store.runs.of(uid):
+        if run.index in chosen and run.state not in LIVE_STATES:
+            ends[run.index] = run
+    return ends

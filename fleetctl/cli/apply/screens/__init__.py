@@ -1,0 +1,1 @@
+"""What an apply answers, as its screen."""

@@ -1,0 +1,243 @@
+"""Command line arguments: one parser class, and the small languages inside flags."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import NoReturn
+
+from fleetctl.cli.command.values import _format, duration_s, is_namespace, namespace
+from fleetctl.cli.command.verbs import FLAGS_ELSEWHERE, VERBS
+from fleetctl.common.errors import UsageError
+from fleetctl.common.text import did_you_mean
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.views.selectors import selector
+
+KIND_NAME = "KIND/NAME"  # the metavar of an object
+
+
+NAMESPACE_VARIABLE = "FLEETCTL_NAMESPACE"
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse that raises UsageError instead of leaving, and knows no abbreviations."""
+
+    def __init__(self, verb: str, page: str) -> None:
+        """page: the text of `--help` around the list of arguments: how the verb is used, an empty
+        line, what it does, and from a line `examples:` on what stands below that list.
+        """
+        usage, _, rest = page.partition("\n\n")
+        summary, _, examples = rest.partition("\n\nexamples:\n")
+        super().__init__(
+            prog=f"fleetctl {verb}",
+            usage=f"fleetctl {verb} {usage}",
+            description=summary,
+            epilog=f"examples:\n{examples.rstrip()}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            add_help=False,
+        )
+        self.verb = verb
+        if VERBS[verb].namespaced:
+            self.add_argument(
+                "-n",
+                "--namespace",
+                type=namespace,
+                metavar="NS",
+                help="where the objects are (default: $FLEETCTL_NAMESPACE, or `default`)",
+            )
+        self.add_argument("-h", "--help", action="store_true", help="show this text")
+        self.add_argument(
+            "--no-color", action="store_true", help="no colour (NO_COLOR does the same)"
+        )
+
+    def parse(self, argv: Sequence[str]) -> argparse.Namespace:
+        """The arguments; with `-h` anywhere only `args.help` is set and nothing is checked."""
+        if any(it.nargs in ("*", "+") and not it.option_strings for it in self._actions):
+            argv = self._gathered(argv)
+        for action in self._actions:
+            if action.metavar == KIND_NAME and not action.option_strings:
+                argv = joined(argv, many=action.nargs in ("*", "+"))
+        before = argv[: argv.index("--")] if "--" in argv else argv
+        if "-h" in before or "--help" in before:
+            return argparse.Namespace(help=True, no_color="--no-color" in before)
+        args, unknown = self.parse_known_args(argv)
+        if unknown:
+            self._refuse(unknown[0])
+        if VERBS[self.verb].namespaced:
+            args.bound = args.namespace is not None
+            args.namespace = args.namespace or own_namespace()
+        return args
+
+    def _gathered(self, argv: Sequence[str]) -> list[str]:
+        """The words that are no flags together and last: they may stand before, between and behind
+        flags.
+        """
+        values = {name for it in self._actions if it.nargs != 0 for name in it.option_strings}
+        optional = {name for it in self._actions if it.nargs == "?" for name in it.option_strings}
+        flags: list[str] = []
+        words: list[str] = []
+        rest = list(argv)
+        while rest and rest[0] != "--":
+            word = rest.pop(0)
+            if word == "-" or not word.startswith("-"):
+                words.append(word)
+                continue
+            flags.append(word)
+            takes = word in values and word not in optional
+            if takes and rest and rest[0] != "--":
+                flags.append(rest.pop(0))
+        # A word behind a flag that needs none would be taken for its value.
+        return [*words, *flags, *rest]
+
+    def arguments(self) -> Sequence[argparse.Action]:
+        """Flags and positional arguments, in the order in which they were added."""
+        return self._actions
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(
+            _in_our_words(message), hint=f"`fleetctl {self.verb} --help` lists its arguments"
+        )
+
+    def _refuse(self, word: str) -> NoReturn:
+        flag = word.split("=")[0]
+        if not flag.startswith("-"):
+            raise UsageError(
+                f"unexpected argument `{word}` of `fleetctl {self.verb}`",
+                hint=f"`fleetctl {self.verb} --help` lists its arguments",
+            )
+        known = [name for action in self._actions for name in action.option_strings]
+        near = FLAGS_ELSEWHERE.get(flag, "").format(verb=self.verb) or did_you_mean(flag, known)
+        raise UsageError(
+            f"unknown flag `{flag}` of `fleetctl {self.verb}`",
+            hint=near or f"`fleetctl {self.verb} --help` lists its flags",
+        )
+
+
+def joined(argv: Sequence[str], *, many: bool) -> Sequence[str]:
+    """`job x y --flag` as `job/x job/y --flag`, because kubectl has both ways of writing it.
+
+    Without `many` only `x` is a name.
+    """
+    from fleetctl.specs.kinds.registry import find_kind
+
+    kind = argv[0] if argv else ""
+    if not kind or "/" in kind or find_kind(kind) is None:
+        return argv
+    names: list[str] = []
+    for word in argv[1:]:
+        if word.startswith("-") or set("/=:") & set(word) or (names and not many):
+            break
+        names.append(word)
+    return [*(f"{kind}/{name}" for name in names), *argv[1 + len(names) :]] if names else argv
+
+
+def _in_our_words(message: str) -> str:
+    """argparse's own messages, with backticks around what it quotes."""
+    start, _, missing = message.partition("arguments are required: ")
+    if start == "the following ":
+        return f"`{missing}` is missing"
+    return message.replace("argument ", "", 1).replace("'", "`")
+
+
+def add_picking(parser: Parser) -> None:
+    """`--field-selector` and `--sort-by`, which every list takes."""
+    parser.add_argument(
+        "--field-selector",
+        dest="fields",
+        default="",
+        metavar="FIELDS",
+        help="such as status=Failed,metadata.name!=x",
+    )
+    parser.add_argument(
+        "--sort-by",
+        dest="sort_by",
+        default="",
+        metavar="PATH",
+        help="least first, such as .status.cost.actual",
+    )
+
+
+def said_namespace(args: argparse.Namespace) -> dict[str, object]:
+    """What a request tells of it: nothing where it is `default` without a word."""
+    if args.bound:
+        return {"namespace": args.namespace, "namespaceBinds": True}
+    return {"namespace": args.namespace} if args.namespace != DEFAULT_NAMESPACE else {}
+
+
+def add_manifests(parser: Parser, *, required: bool = True) -> None:
+    """`-f` and `-R`."""
+    parser.add_argument(
+        "-f", "--filename", action="append", default=[], required=required, metavar="FILE",
+        dest="files",
+        help="a manifest, a directory of them, an https:// address, or - for stdin; repeatable",
+    )  # fmt: skip
+    add_recursive(parser)
+
+
+def add_labels(parser: Parser, what: str) -> None:
+    """`-l`, terms of labels. what: such as `of all objects, or of a kind, with such labels`."""
+    parser.add_argument(
+        "-l", "--selector", type=selector, default=(), metavar="LABELS", help=what
+    )  # fmt: skip
+
+
+def add_all_namespaces(parser: Parser) -> None:
+    parser.add_argument(
+        "-A",
+        "--all-namespaces",
+        action="store_true",
+        dest="everywhere",
+        help="of every namespace, and say which",
+    )
+
+
+def own_namespace() -> str:
+    """What holds where no `-n` is said. Raises UsageError."""
+    found = os.environ.get(NAMESPACE_VARIABLE) or DEFAULT_NAMESPACE
+    if not is_namespace(found):
+        raise UsageError(
+            f"${NAMESPACE_VARIABLE} is `{found[:63]}`, which cannot name a namespace",
+            hint="write at most 63 lower case letters, digits and `-`",
+        )
+    return found
+
+
+def add_output(parser: Parser, *formats: str) -> None:
+    """A format that ends in `=` takes a text of its own, as in `jsonpath={.metadata.name}`."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        dest="output",
+        type=_format(*formats),
+        default=formats[0],
+        metavar="|".join(formats),
+        help="how to write it (default %(default)s)",
+    )
+
+
+def add_allow_missing(parser: Parser) -> None:
+    parser.add_argument(
+        "--allow-missing", action="store_true",
+        help="only warn of what may come later: credentials, secrets, functions, GPUs here",
+    )  # fmt: skip
+
+
+def add_set(parser: Parser) -> None:
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE",
+        help="give a field of each object that does work otherwise: template.resources.gpu=A100:4",
+    )  # fmt: skip
+
+
+def add_recursive(parser: Parser) -> None:
+    parser.add_argument(
+        "-R", "--recursive", action="store_true", help="of directories also those below"
+    )
+
+
+def add_timeout(parser: Parser, *, default_s: float | None, meaning: str) -> None:
+    parser.add_argument(
+        "--timeout", type=duration_s, default=default_s, metavar="TIME", help=meaning
+    )

@@ -1,0 +1,1 @@
+"""Plots as files: a page, SVG, PNG, and the terminal."""

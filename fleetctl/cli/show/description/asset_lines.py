@@ -1,0 +1,110 @@
+"""What `describe` tells of an object that does no work: its spec, a line a field, and what its kind
+knows besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from fleetctl.cli.show.description.budget_lines import budget_lines
+from fleetctl.cli.show.function_lines import function_lines
+from fleetctl.common.text import assignments, duration, scalar, usd
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.views.objects import View
+
+# A stored spec leaves out what has its default; these are worth seeing all the same.
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "Volume": {"provider": DEFAULT_PROVIDER, "deletionPolicy": "Retain"},
+    "Function": {"provider": DEFAULT_PROVIDER, "minContainers": 0, "scaledownSeconds": 60},
+    "Budget": {"period": "month", "onExceeded": "Suspend"},
+}
+LABELS = {
+    "deletionPolicy": "On delete",
+    "fromEnv": "From env",
+    "fromFile": "From file",
+    "maxCost": "Max cost",
+    "minContainers": "Kept warm",
+    "onExceeded": "When over",
+    "scaledownSeconds": "Scaledown",
+    "selector": "Selects",
+    "warnAt": "Warn at",
+}
+
+
+def asset_lines(seen: View, now_s: float) -> Iterator[tuple[str, str]]:
+    """(label, text) of each line."""
+    yield from _fields(seen)
+    of_kind = _OF_KIND.get(seen.kind.name)
+    if of_kind is not None:
+        yield from of_kind(seen, now_s)
+
+
+def _volume(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:
+    from fleetctl.cli.show.lists.volume_size import asked  # here: it may load a provider's SDK
+
+    yield "Size", asked(seen)
+
+
+def _provider(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:
+    slots, spend = seen.map("slots"), seen.map("spend")
+    used, limit = slots.get("used"), slots.get("limit")
+    if isinstance(used, int):
+        most = f" of {limit}" if isinstance(limit, int) else ""
+        yield "In use", f"{used}{most} sandboxes"
+    rate, unpriced = spend.get("usdPerHour"), spend.get("unpriced")
+    if isinstance(rate, (int, float)):
+        dark = unpriced if isinstance(unpriced, int) else 0
+        yield (
+            "Spend",
+            f"{usd(rate)}/h now" + (f", {dark} of them at an unknown price" if dark else ""),
+        )
+
+
+def _budget(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:
+    return budget_lines(seen)
+
+
+_OF_KIND: Mapping[str, Callable[[View, float], Iterator[tuple[str, str]]]] = {
+    "Budget": _budget,
+    "Function": function_lines,
+    "Provider": _provider,
+    "Volume": _volume,
+}
+
+
+def _fields(seen: View) -> Iterator[tuple[str, str]]:
+    """A Secret's has references, never values."""
+    for key, value in {**DEFAULTS.get(seen.resource.kind, {}), **seen.spec()}.items():
+        shown = _field(key, value)
+        if shown:
+            yield LABELS.get(key, key[:1].upper() + key[1:]), shown
+
+
+def _field(key: str, value: object) -> str:
+    """A field of a spec in a line: `gpu.L4=0.8 cpu=0.02`, `$5.00`, `TOKEN from HF_TOKEN`."""
+    if key in ("fromEnv", "fromFile") and isinstance(value, dict):
+        return ", ".join(f"{name} from {source}" for name, source in value.items())
+    if key == "scaledownSeconds" and isinstance(value, (int, float)):
+        return duration(value)
+    if key == "maxCost" and isinstance(value, (int, float)):
+        return usd(value)
+    if isinstance(value, list):
+        return ", ".join(_one(item) for item in value)
+    return _one(value)
+
+
+def _one(value: object) -> str:
+    if isinstance(value, dict):
+        return assignments(dict(_leaves(value)))
+    return "" if value is None else scalar(value).strip('"')
+
+
+def _leaves(value: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    """Of a block, by dotted names; whole numbers as people write them."""
+    for name, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _leaves(inner, f"{above}{name}.")
+        elif isinstance(inner, float) and inner.is_integer():
+            yield above + name, int(inner)
+        else:
+            yield above + name, inner

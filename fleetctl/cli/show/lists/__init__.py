@@ -1,0 +1,1 @@
+"""The lists of `get`: objects, tasks, columns, namespaces, and following them."""

@@ -1,0 +1,397 @@
+"""What each table shows: a header and one row a thing. Pure; get.py prints them.
+
+Columns are for people and may grow; scripts read `-o json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from fleetctl.common.text import age, assignments, duration, safe, scalar, shorten, usd
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.specs.kinds.registry import Kind
+from fleetctl.specs.values.namespaces import object_key
+from fleetctl.views.objects import View, mapping, parsed, why
+from fleetctl.views.tasks import Task, task_usd
+
+# A sentence in a table is a pointer; `describe` has the whole of it.
+WHY_CHARS_MAX = 80
+NONE = "-"
+
+
+class Column(NamedTuple):
+    """`cell` gets the object and the time now. sparse: left out where no object has any of it."""
+
+    title: str
+    cell: Callable[[View, float], str]
+    wide: bool = False
+    sparse: bool = False
+
+
+def _where(seen: View, _now_s: float) -> str:
+    """Where it runs now; of what runs no more, where it ran."""
+    where = seen.map("where") or _ran_at(seen)
+    if not where:
+        return NONE
+    if len(where) == 1:
+        return safe(next(iter(where))) or NONE
+    return safe(" ".join(f"{provider}:{count}" for provider, count in where.items()))
+
+
+def _ran_at(seen: View) -> Mapping[str, object]:
+    places = seen.status.get("placement")
+    found = [mapping(place) for place in places] if isinstance(places, list) else []
+    return {str(it.get("provider")): it["total"] for it in found if it.get("total")}
+
+
+def _age(seen: View, now_s: float) -> str:
+    return age(now_s - seen.resource.created_at_s)
+
+
+def _worked(seen: View, now_s: float) -> str:
+    """Of work alone: what waits grows no older by it."""
+    worked_s = seen.worked_s(now_s)
+    return NONE if worked_s is None else duration(worked_s)
+
+
+def _started(seen: View, now_s: float) -> str:
+    begun_s = seen.time_s("startTime")
+    return NONE if begun_s is None else f"{age(now_s - begun_s)} ago"
+
+
+def _best(seen: View, _now_s: float) -> str:
+    if size := seen.count("frontSize"):
+        return f"front of {size}"
+    metric = mapping(seen.map("best").get("metric"))
+    if not metric:
+        return NONE
+    goal = {"minimize": " (min)", "maximize": " (max)"}.get(str(seen.map("metric").get("goal")), "")
+    return safe(f"{metric.get('name')}={scalar(metric.get('value'))}{goal}")
+
+
+def _best_trial(seen: View, _now_s: float) -> str:
+    return scalar(seen.map("best").get("index", NONE))
+
+
+def _method(seen: View, _now_s: float) -> str:
+    return safe(seen.text("method")) or NONE
+
+
+def _provider(seen: View, _now_s: float) -> str:
+    return safe(str(seen.spec().get("provider") or DEFAULT_PROVIDER))
+
+
+def _slots(seen: View, _now_s: float) -> str:
+    """`5/10` sandboxes; `5` where nothing limits them."""
+    slots = seen.map("slots")
+    limit = slots.get("limit")
+    return f"{scalar(slots.get('used', 0))}{'' if limit is None else f'/{scalar(limit)}'}"
+
+
+def _creates(seen: View, _now_s: float) -> str:
+    most = mapping(seen.spec().get("limits")).get("createsPerMinute")
+    return NONE if most is None else f"{scalar(most)}/min"
+
+
+def _spend(seen: View, _now_s: float) -> str:
+    """`$1.20/$2.00` an hour; `+3?` for so many sandboxes of unknown price."""
+    spend = seen.map("spend")
+    most = mapping(seen.spec().get("breaker")).get("maxSpendPerHour")
+    now, unpriced = spend.get("usdPerHour", 0.0), spend.get("unpriced")
+    return (
+        (usd(now) if isinstance(now, (int, float)) else NONE)
+        + (f"+{scalar(unpriced)}?" if unpriced else "")
+        + (f"/{usd(most)}" if isinstance(most, (int, float)) else "")
+    )
+
+
+def _full(seen: View, _now_s: float) -> str:
+    """Why nothing new starts there; nothing when it can."""
+    return safe(shorten(seen.text("message"), WHY_CHARS_MAX)) or NONE
+
+
+def _cost(seen: View, _now_s: float) -> str:
+    """Of ended runs; nothing while nothing is known to have cost anything."""
+    spent = seen.map("cost").get("actual")
+    return usd(spent) if isinstance(spent, (int, float)) and spent else NONE
+
+
+def _estimate(seen: View, _now_s: float) -> str:
+    """Of the whole, as its apply told it; `<=$16.00` where only the limits bound it."""
+    cost = seen.map("cost")
+    expected, high = cost.get("estimated"), cost.get("estimatedHigh")
+    if isinstance(expected, (int, float)):
+        return usd(expected)
+    return f"<={usd(high)}" if isinstance(high, (int, float)) else NONE
+
+
+def _left(seen: View, _now_s: float) -> str:
+    """`$20.98/$25.00` of the object's own budget that is neither used nor set aside."""
+    own = seen.map("budget")
+    left, most = own.get("left"), own.get("maxCost")
+    if not isinstance(left, (int, float)) or not isinstance(most, (int, float)):
+        return NONE
+    return f"{usd(left)}/{usd(most)}"
+
+
+def _money(key: str) -> Callable[[View, float], str]:
+    """An amount in a Budget's status; `?` where a live run has no limit of time."""
+
+    def cell(seen: View, _now_s: float) -> str:
+        if key not in seen.status:
+            return NONE
+        amount = seen.status[key]
+        return usd(amount) if isinstance(amount, (int, float)) else "?"
+
+    return cell
+
+
+def _cap(seen: View, _now_s: float) -> str:
+    most = seen.spec().get("maxCost")
+    return usd(most) if isinstance(most, (int, float)) else NONE
+
+
+def _period(seen: View, _now_s: float) -> str:
+    return safe(str(seen.spec().get("period") or "month"))
+
+
+def _selector(seen: View, _now_s: float) -> str:
+    chosen = mapping(seen.spec().get("selector"))
+    return safe(",".join(f"{key}={value}" for key, value in chosen.items())) or "all"
+
+
+def _policy(seen: View, _now_s: float) -> str:
+    return safe(str(seen.spec().get("deletionPolicy") or "Retain"))
+
+
+def _gpu(seen: View, _now_s: float) -> str:
+    """`H100:1 A100:1`: what is wanted first stands first."""
+    gpu = mapping(seen.spec().get("resources")).get("gpu")
+    return safe(" ".join(_names(gpu if isinstance(gpu, list) else [gpu] if gpu else []))) or NONE
+
+
+def _containers(seen: View, _now_s: float) -> str:
+    """`0-8`; `0-` where only the jobs' parallelism limits them."""
+    spec = seen.spec()
+    most = spec.get("maxContainers")
+    return f"{scalar(spec.get('minContainers', 0))}-{'' if most is None else scalar(most)}"
+
+
+def _warm(seen: View, _now_s: float) -> str:
+    """What its warm containers cost."""
+    from fleetctl.cli.show.function_lines import per_hour
+
+    return per_hour(seen) or NONE
+
+
+def _source(seen: View, _now_s: float) -> str:
+    """Where a secret's values come from; never the values, which the store does not have."""
+    spec = seen.spec()
+    found = [f"env:{name}" for name in _names(spec.get("fromEnv"))]
+    found += [f"file:{name}" for name in _names(spec.get("fromFile"))]
+    if spec.get("fromProvider"):
+        found.append("provider")
+    return safe(",".join(found) or NONE)
+
+
+def _names(value: object) -> list[str]:
+    return [str(name) for name in value] if isinstance(value, (list, dict)) else []
+
+
+def _why(seen: View, _now_s: float) -> str:
+    return safe(shorten(why(seen), WHY_CHARS_MAX)) or NONE
+
+
+def _labels(seen: View, _now_s: float) -> str:
+    return safe(",".join(f"{key}={value}" for key, value in seen.resource.labels.items())) or NONE
+
+
+NAME = Column("NAME", lambda seen, _: safe(seen.resource.name))
+KEY = Column("NAME", lambda seen, _: safe(object_key(seen.kind.name, seen.resource.name)))
+NAMESPACE = Column(
+    "NAMESPACE", lambda seen, _: safe(seen.resource.namespace) if seen.kind.namespaced else NONE
+)
+STATUS = Column("STATUS", lambda seen, _: safe(seen.phase))
+ACTIVE = Column("ACTIVE", lambda seen, _: str(seen.count("active")))
+FAILED = Column("FAILED", lambda seen, _: str(seen.count("failed")))
+RETRIES = Column("RETRIES", lambda seen, _: str(seen.count("retries")))
+WHERE = Column("WHERE", _where)
+AGE = Column("AGE", _age)
+# Of what runs something: how long, and since when.
+TIMES = (Column("DURATION", _worked, sparse=True), AGE, Column("STARTED", _started, wide=True))
+ASKED_GPU = Column("GPU", lambda seen, _: safe(seen.text("gpu")) or NONE, sparse=True)
+STOPPED = Column("STOPPED", lambda seen, _: str(seen.count("stopped") or NONE), sparse=True)
+OUTDATED = Column("OUTDATED", lambda seen, _: str(seen.count("outdated") or NONE), sparse=True)
+MONEY = (Column("COST", _cost, sparse=True), Column("EST", _estimate, sparse=True))
+WIDE = (
+    Column("BUDGET LEFT", _left, wide=True),
+    Column("ISOLATION", lambda seen, _: safe(seen.text("isolation")) or NONE, wide=True),
+    Column("LABELS", _labels, wide=True),
+    Column("WHY", _why, wide=True),
+)
+PLAIN = WIDE[2:]  # of what runs nothing
+
+
+def _done(title: str) -> Column:
+    return Column(title, lambda seen, _: seen.done)
+
+
+def _own(title: str, key: str) -> Column:
+    """A key of the status, as it is."""
+
+    def cell(seen: View, _now_s: float) -> str:
+        value = seen.status.get(key)
+        return NONE if value is None else safe(scalar(value)) or NONE
+
+    return Column(title, cell)
+
+
+def _running(kind: Kind) -> tuple[Column, ...]:
+    """Of a kind that runs: a search tells what it found, others how their units fared."""
+    method = (Column("METHOD", _method),) if kind.searches else ()
+    stopped = (STOPPED,) if kind.searches else ()
+    done = _done(kind.counted or f"{kind.unit}s".upper())
+    own = [_own(*shown) for shown in kind.shows]
+    fared = (
+        (Column("BEST", _best), Column("BEST TRIAL", _best_trial))
+        if kind.searches
+        else (RETRIES, WHERE)
+    )
+    return (
+        NAME, STATUS, *method, done, *own, ACTIVE, FAILED, *stopped, OUTDATED,
+        *fared, ASKED_GPU, *MONEY, *TIMES, *WIDE,
+    )  # fmt: skip
+
+
+# Of what runs nothing.
+_BY_KIND: Mapping[str, tuple[Column, ...]] = {
+    "Volume": (
+        NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *PLAIN,
+    ),
+    "Function": (
+        NAME, STATUS, Column("PROVIDER", _provider), Column("GPU", _gpu),
+        Column("CONTAINERS", _containers), Column("$/H", _warm, sparse=True), AGE, *PLAIN,
+    ),
+    "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
+    "Budget": (
+        NAME, Column("USED", _money("used")), Column("RESERVED", _money("reserved")),
+        Column("MAX", _cap), Column("PERIOD", _period),
+        Column("STATUS", lambda seen, _: safe(seen.text("state")) or safe(seen.phase)), AGE,
+        Column("SELECTS", _selector, wide=True), PLAIN[0],
+    ),
+    "Provider": (
+        NAME, STATUS, Column("SLOTS", _slots), Column("CREATES", _creates, sparse=True),
+        Column("$/H", _spend), AGE, Column("FULL", _full, sparse=True), PLAIN[0],
+    ),
+}  # fmt: skip
+_STANDING = (NAME, STATUS, AGE, *WIDE)
+_ALL = (
+    KEY,
+    STATUS,
+    Column("DONE", lambda seen, _: seen.done if seen.kind.runs else NONE),
+    Column("ACTIVE", lambda seen, _: str(seen.count("active")) if seen.kind.runs else NONE),
+    Column("FAILED", lambda seen, _: str(seen.count("failed")) if seen.kind.runs else NONE),
+    ASKED_GPU,
+    *MONEY,
+    *TIMES,
+    *WIDE,
+)
+
+
+def columns(kind: Kind | None, *, wide: bool) -> tuple[Column, ...]:
+    """The columns for objects of one kind, or of all kinds together (None)."""
+    chosen: tuple[Column, ...] = _ALL
+    if kind is not None:
+        chosen = _running(kind) if kind.runs else _BY_KIND.get(kind.name, _STANDING)
+    return tuple(column for column in chosen if wide or not column.wide)
+
+
+def labels_asked(keys: Sequence[str], *, everything: bool) -> tuple[Column, ...]:
+    """A column for each label, as kubectl titles it, and one for all of them."""
+    asked = tuple(
+        Column(
+            safe(key.rpartition("/")[2].upper()),
+            lambda seen, _, key=key: safe(seen.resource.labels.get(key, "")) or NONE,  # type: ignore[misc]
+        )
+        for key in keys
+    )
+    return (*asked, Column("LABELS", _labels)) if everything else asked
+
+
+def filled(
+    shown: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows without the sparse columns that have nothing in any row."""
+    kept = [
+        at
+        for at, column in enumerate(shown)
+        if not column.sparse or any(row[at] != NONE for row in rows)
+    ]
+    return [shown[at].title for at in kept], [[row[at] for at in kept] for row in rows]
+
+
+TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")
+ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED", "DURATION")
+RUN_COST = ("COST",)
+UNWANTED = "NoLongerWanted"  # as an attempt is stopped for that
+RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
+
+
+class TaskColumns(NamedTuple):
+    """Which columns a list of tasks has. attempts: a line for every run. cost: where the work has
+    cost anything. named: the unit's word where each has a name, which is its parameter.
+    """
+
+    wide: bool = False
+    attempts: bool = False
+    cost: bool = False
+    named: str = ""
+
+    @classmethod
+    def of(cls, seen: View, *, wide: bool, attempts: bool) -> TaskColumns:
+        actual = seen.map("cost").get("actual")
+        cost = isinstance(actual, (int, float)) and actual > 0 and not attempts
+        return cls(wide, attempts, cost or wide, seen.kind.unit if seen.kind.named else "")
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        index, *rest = ATTEMPT_HEADER if self.attempts else TASK_HEADER
+        named = (index, *((self.named.upper(),) if self.named else ()), *rest)
+        return (*named, *(RUN_COST if self.cost else ()), *(RUN_WIDE if self.wide else ()))
+
+
+def task_row(task: Task, now_s: float, columns: TaskColumns) -> list[str]:
+    """One line of `get tasks`, or of `get attempts`."""
+    run, (wide, attempts, cost, named) = task.run, columns
+    middle = [safe(task.shown), (safe(task.reason) if task.wanted else UNWANTED) or NONE]
+    name = [safe(str(parsed(run.params).get(named) or NONE))] if named else []
+    row = [str(run.index), *name, *(
+        [str(run.attempt), *middle] if attempts else [*middle, str(task.attempts)]
+    ), safe(run.provider) or NONE]  # fmt: skip
+    row.append(f"{age(now_s - run.started_at_s)} ago" if run.started_at_s is not None else NONE)
+    row.append(_duration(task, now_s))
+    if cost and not task.begun:
+        row.append(NONE)
+    elif cost:
+        spent = task_usd(task, now_s)
+        row.append(NONE if spent is None else usd(spent))
+    if wide:
+        row.append(NONE if run.exit_code is None else str(run.exit_code))
+        row.append(safe(run.name) or NONE)
+        row.append(safe(assignments(parsed(run.params))) or NONE)
+        row.append(safe(shorten(last_line(run.message), WHY_CHARS_MAX)) or NONE)
+        row.append(safe(run.placed) or NONE)
+    return row
+
+
+def _duration(task: Task, now_s: float) -> str:
+    run = task.run
+    if run.started_at_s is None:
+        return NONE
+    return duration((run.ended_at_s if run.ended_at_s is not None else now_s) - run.started_at_s)
+
+
+def last_line(text: str) -> str:
+    """The line of a message or traceback that says what went wrong: the last one with text."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

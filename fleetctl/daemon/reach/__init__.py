@@ -1,0 +1,1 @@
+"""How a command finds, starts and waits for the controller process."""

@@ -1,0 +1,1 @@
+"""What all parts of the engine share: state, inbox, messages, queue, settings."""

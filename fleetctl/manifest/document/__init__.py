@@ -1,0 +1,3 @@
+"""What is checked of one document as a whole: its envelope, namespace, size, and what is
+unsupported.
+"""

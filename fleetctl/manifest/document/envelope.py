@@ -1,0 +1,85 @@
+"""What stands around a spec: `apiVersion`, `kind` and the rest, and files that are no manifests at
+all. Called by loader.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleetctl.manifest.hints.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed
+from fleetctl.manifest.messages import Finding, suggestion
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, escaped, value_text
+from fleetctl.specs.kinds.registry import API_VERSION, KINDS
+
+ENVELOPE = ("apiVersion", "kind", "metadata", "spec")
+
+# `get -o yaml` shows these; editing its output and applying it again must work.
+_WRITTEN_BY_US = ("status",)
+_APART_HINT = "write each manifest as a document of its own, with a line `---` between them"
+_WRAP_HINT = "write a Sweep whose spec says `searchFrom: {file: ...}` and name this file there"
+_KUBERNETES = ("batch/", "apps/", "kubeflow.org/", "jobset.x-k8s.io/", "ray.io/")
+_CONVERTED = {"Job": "k8s-job", "CronJob": "k8s-job"}
+
+
+def no_manifest(data: Any, file: str) -> Finding | None:
+    """The one thing to say of a document that is something else; None for what may be one."""
+    file = escaped(file)
+    if not isinstance(data, dict):
+        message = f" is {value_text(data)}; it must be a mapping of {listed(ENVELOPE)}"
+        return Finding((), (), message, _APART_HINT if isinstance(data, list) else "")
+    if "kind" not in data and "method" in data and "parameters" in data:
+        return Finding((), (), " is a W&B sweep configuration, not a manifest", _WRAP_HINT)
+    version, kind = data.get("apiVersion"), data.get("kind")
+    if isinstance(version, str) and version.startswith(_KUBERNETES):
+        message = (
+            f" is `{version}`, and a {value_text(kind)} of Kubernetes is not a manifest of fleetctl"
+        )
+        return Finding(("apiVersion",), ("apiVersion",), message, _kubernetes_hint(kind, file))
+    if not any(name in data for name in ENVELOPE):
+        message = f" is not a manifest: it has none of {listed(ENVELOPE)}"
+        return Finding((), (), message, _foreign_hint(data, file))
+    return None
+
+
+def _kubernetes_hint(kind: object, file: str) -> str:
+    if kind in _CONVERTED:
+        return f"`fleetctl convert --from {_CONVERTED[str(kind)]} {file}` makes a BatchJob of it"
+    return f"write one of {listed(KINDS, last='or')}"
+
+
+def _foreign_hint(data: Mapping[str, Any], file: str) -> str:
+    if "type" in data and data["type"] in ("task", "dev-environment", "service", "volume"):
+        return f"`fleetctl convert --from dstack {file}` reads files of dstack"
+    if "run" in data and ("resources" in data or "setup" in data or "workdir" in data):
+        return f"`fleetctl convert --from skypilot {file}` reads files of SkyPilot"
+    return "`fleetctl init` writes one to begin with; name the files that are with `-f`"
+
+
+def envelope(data: Mapping[str, Any]) -> Iterator[Finding]:
+    unknown = [key for key in data if key not in ENVELOPE and key not in _WRITTEN_BY_US]
+    for key in unknown[:PROBLEMS_SHOWN_MAX]:
+        hint = suggestion(key, list(ENVELOPE))
+        yield Finding((key,), (key,), " is an unknown field", hint, at_key=True)
+    if data.get("apiVersion") != API_VERSION:
+        yield _wrong(data, "apiVersion", f"it must be `{API_VERSION}`")
+    kind = data.get("kind")
+    if not isinstance(kind, str) or kind in KINDS:
+        if kind not in KINDS:
+            yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}")
+    elif kind in NOT_YET_KINDS:
+        yield Finding(("kind",), ("kind",), f" is `{kind}`, which is not supported yet")
+    else:
+        yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}", _kind_hint(kind))
+
+
+def _kind_hint(kind: str) -> str:
+    hint = SYNONYMOUS_KINDS.get(kind.lower())
+    return f"did you mean `{hint}`?" if hint else suggestion(kind, list(KINDS))
+
+
+def _wrong(data: Mapping[str, Any], key: str, right: str, hint: str = "") -> Finding:
+    at: Path = (key,)
+    if key not in data:
+        return Finding((), at, f" is missing; {right}", hint)
+    return Finding(at, at, f" is {value_text(data[key])}; {right}", hint)

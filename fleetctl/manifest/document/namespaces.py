@@ -1,0 +1,61 @@
+"""Which namespace a manifest belongs to: what it says itself, `-n`, or the default. Called by
+loader.py with metadata that its model accepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fleetctl.manifest.messages import Finding
+from fleetctl.specs.blocks.common import Execution, Metadata
+from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.registry import Kind
+from fleetctl.specs.kinds.volume import VolumeSpec
+from fleetctl.specs.values.namespaces import ASSET_CHARS_MAX, DEFAULT_NAMESPACE, asset_name
+from fleetctl.specs.values.scalars import Spec
+
+_AT = ("metadata", "namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Where documents go that name no namespace. binding: the others must name the same one."""
+
+    name: str = DEFAULT_NAMESPACE
+    binding: bool = False
+
+
+def settled(metadata: Metadata, kind: Kind, chosen: Chosen) -> Metadata:
+    """With the namespace that the object is going to have."""
+    if not kind.namespaced:
+        return metadata.model_copy(update={"namespace": DEFAULT_NAMESPACE})
+    if "namespace" in metadata.model_fields_set:
+        return metadata
+    return metadata.model_copy(update={"namespace": chosen.name})
+
+
+def misplaced(metadata: Metadata, kind: Kind, chosen: Chosen) -> Iterator[Finding]:
+    """As kubectl has it: a file that says one namespace is not applied to another."""
+    message = metadata.namespace if "namespace" in metadata.model_fields_set else ""
+    if message and not kind.namespaced and message != DEFAULT_NAMESPACE:
+        yield Finding(
+            _AT, _AT, f" is `{message}`, and a {kind.name} has no namespace", "leave it out"
+        )
+    elif message and kind.namespaced and chosen.binding and message != chosen.name:
+        hint = f"say `-n {message}`, or leave one of the two out"
+        yield Finding(_AT, _AT, f" is `{message}`, and `-n` says `{chosen.name}`", hint)
+
+
+def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
+    """Assets whose name at the provider is longer than providers take."""
+    own = [metadata.name] if isinstance(spec, VolumeSpec | FunctionSpec) else []
+    held = spec.volumes if isinstance(spec, FunctionSpec) else ()
+    if isinstance(spec, Execution):
+        held = tuple(mount for part in spec.parts() for mount in part.template.volumes)
+    mounts = dict.fromkeys(mount.name for mount in held)
+    for name in (*own, *mounts):
+        if len(asset_name(name, metadata.namespace)) > ASSET_CHARS_MAX:
+            message = f" is `{metadata.namespace}`, which is too long before `{name}`"
+            hint = f"both together may have {ASSET_CHARS_MAX - 1} characters"
+            yield Finding(_AT, _AT, message, hint)

@@ -1,0 +1,103 @@
+"""What is declared well and not supported yet, or cannot be what its name says: refused here, so
+that no spec is silently ignored.
+
+Called by loader.py with specs that their models accepted. A line goes when its feature comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fleetctl.controllers.kinds.sweep import GRID_POINTS_MAX
+from fleetctl.controllers.trials.axes import axes_of
+from fleetctl.controllers.trials.command import MACROS, unknown_macros
+from fleetctl.controllers.trials.points import size
+from fleetctl.manifest.hints.words import listed
+from fleetctl.manifest.messages import Finding
+from fleetctl.manifest.problems import Path
+from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.builtin import BUILT_IN, SORTS
+from fleetctl.specs.kinds.provider import ProviderSpec
+from fleetctl.specs.kinds.registry import kind_called
+from fleetctl.specs.kinds.sweep import AT_WANDB, SweepSpec
+from fleetctl.specs.values.scalars import Spec
+
+_NOT_YET = " is not supported yet"
+
+
+def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
+    match spec:
+        case SweepSpec():
+            yield from _sweep(spec)
+        case ProviderSpec():
+            yield from _provider(metadata.name, spec)
+
+
+def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
+    """What its name and its type say together, which no model sees."""
+    at = ("spec", "type")
+    if name in BUILT_IN and spec.type not in (None, name):
+        message = f" is `{spec.type}`, and `{name}` is the name of another type"
+        yield Finding(at, at, message, f"name the object otherwise, such as `{spec.type}-team-b`")
+    elif name not in BUILT_IN and spec.type is None:
+        message = f" is `{name}`, which is not a type of provider"
+        hint = f"say `type: ...` in its spec: {listed(BUILT_IN, last='or')}"
+        yield Finding(("metadata", "name"), ("metadata", "name"), message, hint)
+    elif name not in BUILT_IN and spec.type is not None and not SORTS[spec.type].accounts:
+        message = f" is `{spec.type}`, which is this machine, and there is one"
+        yield Finding(at, at, message, f"name the object `{spec.type}`")
+
+
+def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:
+    """The same of a sweep that is wrong otherwise too, so that nobody mends it in two rounds."""
+    spec = data.get("spec")
+    search = spec.get("search") if isinstance(spec, dict) else None
+    kind = kind_called(data.get("kind"))
+    if kind is None or not kind.searches or not isinstance(search, dict):
+        return
+    at = ("spec", "search")
+    if search.get("method") == "custom":
+        yield _method()
+    for name in _ELSEWHERE:
+        if name in search:
+            yield _finding((*at, name), "leave it out")
+
+
+def _method() -> Finding:
+    at = ("spec", "search", "method")
+    message = " is `custom`, which needs a scheduler of W&B's and is not supported"
+    return Finding(at, at, message, "use `bayes`, `random` or `grid`")
+
+
+_ELSEWHERE = ("job", "image_uri", "scheduler", "metrics")
+
+
+def _sweep(spec: SweepSpec) -> Iterator[Finding]:
+    search, at, ours = spec.search, ("spec", "search"), spec.backend == "builtin"
+    if search is AT_WANDB:
+        return
+    if search.method == "custom":
+        yield _method()
+    macros = unknown_macros(search.command or ())
+    if macros:
+        message = f" holds `{macros[0]}`, which is not a W&B macro"
+        hint = f"known are {listed(f'${{{name}}}' for name in MACROS)}"
+        yield Finding((*at, "command"), (*at, "command"), message, hint)
+    points = size(search) if search.method == "grid" else None
+    if ours and points is not None and points > GRID_POINTS_MAX:
+        message = f": the grid has more than {GRID_POINTS_MAX:,} points, which is the limit"
+        yield Finding(
+            (*at, "parameters"), (*at, "parameters"), message, "use `random` with `run_cap`"
+        )
+    if search.method == "bayes" and not axes_of(search.parameters or {})[0]:
+        message = ": each parameter has one value, so there is nothing to search"
+        hint = "give one of them `values` or `min` and `max`, or use `grid`"
+        yield Finding((*at, "parameters"), (*at, "parameters"), message, hint)
+    for name in _ELSEWHERE:
+        if getattr(search, name) is not None:
+            yield _finding((*at, name), "leave it out")
+
+
+def _finding(path: Path, hint: str, value: str = "") -> Finding:
+    return Finding(path, path, (f" is {value}, which" if value else "") + _NOT_YET, hint)

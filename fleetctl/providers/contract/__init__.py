@@ -1,0 +1,1 @@
+"""What a provider implements, and what its package says of itself."""

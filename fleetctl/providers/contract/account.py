@@ -1,0 +1,80 @@
+"""Whose account a provider works with: the name that people gave it, and where its credentials are.
+
+Made of Provider objects by wiring and the CLI, read by the providers. Holds no credential: names
+of variables and profiles alone, looked up when somebody connects. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleetctl.common.errors import Refused
+from fleetctl.providers.paths import provider_dir
+
+Lookup = Callable[[str], str | None]  # of a variable
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """name: of the Provider object, or of the provider that is built in. sort: which of those it
+    is. said: the object's `account`, in its own words. environ: where variables are looked up.
+    """
+
+    name: str
+    sort: str
+    said: Mapping[str, str] = field(default_factory=dict)
+    environ: Lookup = field(default=os.environ.get, repr=False, compare=False)
+
+    @property
+    def label(self) -> str:
+        """For messages; empty for what needs no name."""
+        return "" if self.name == self.sort else f"provider `{self.name}`: "
+
+    def directory(self, home: Path) -> Path:
+        """Where it keeps what it must remember."""
+        return provider_dir(home, self.name)
+
+    def value(self, key: str) -> str:
+        """Of the variable that `key` names. Raises Refused when it is not set."""
+        variable = self.said[key]
+        found = self.environ(variable)
+        if not found:
+            raise Refused(
+                f"provider `{self.name}` takes its credentials from `{variable}`, which is not set",
+                hint=f"export {variable}=... and apply provider/{self.name} again from that shell",
+            )
+        return found
+
+    def where(self) -> str:
+        """Where its credentials are said to be; "" when the object says nothing."""
+        if profile := self.said.get("profile"):
+            return f"profile `{profile}`"
+        variables = [text for key, text in self.said.items() if key.endswith("Env")]
+        return ", ".join(f"`{name}`" for name in variables)
+
+    def hint(self, usual: str) -> str:
+        """What a person does about wrong credentials; `usual` where the object says nothing."""
+        where = self.where()
+        return f"mend {where}, and apply provider/{self.name} again" if where else usual
+
+
+AccountNow = Callable[[], Account]  # as its object stands when it is asked
+
+
+def built_in(sort: str) -> Account:
+    """The account that the sort's own program would use."""
+    return Account(sort, sort)
+
+
+def account_of(name: str, spec: Mapping[str, object], environ: Lookup = os.environ.get) -> Account:
+    """By the stored spec of a Provider object, in its own words."""
+    found_value = spec.get("account")
+    texts = (
+        {key: str(value) for key, value in found_value.items()}
+        if isinstance(found_value, Mapping)
+        else {}
+    )
+    return Account(name, str(spec.get("type") or name), texts, environ)

@@ -1,0 +1,367 @@
+"""What a provider is: four verbs for runs, a few for assets, and a contract that the engine plans
+with.
+
+Called by the engine alone. A provider never sees a plan, a store or another provider. It may raise
+two
+errors; both mean that nothing was started. Whose fault an answer tells decides which:
+
+- `Refused`: this template's (an image, size or GPU that does not exist). Believed when a second
+  look says the same; final for that template at that provider.
+- `Unavailable(account=True)`: the account's (key, permission, suspension, spend limit, quota).
+  Starts wait with the reason and its fix, and what runs goes on.
+- `Unavailable`: the service's or its network's; with the reason `UnknownAnswer` and the service's
+  own words where nobody knows what it says. A gateway's page is no answer of the service.
+
+Anything else leaves the outcome unknown, and the engine asks again under the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Protocol, runtime_checkable
+
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import CheckpointOrder, Observation, ProgressOrder, WandbTrial
+from fleetctl.guest.ship.library import library
+from fleetctl.providers.contract.account import Account
+from fleetctl.specs.blocks.nodes import Nodes, nodes_of, ray_of
+from fleetctl.specs.blocks.template import Template
+
+SANDBOX_CLOSED = "SandboxClosed"
+# Other work has begun under the name of this run, in a time that the store does not know: it was
+# put back from a backup.
+BEGUN_AS_ANOTHER = "BegunAsAnother"
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What a provider promises about itself; tests/contracts holds it to every line."""
+
+    visibility_bound_s: float  # a start is visible by id and in a list at the latest after this
+    list_shows_finished: bool
+    strong_get: bool  # a look-up by id is never stale
+    name_scope: str  # within what a run's name is unique: "store", "live", "account"
+    max_lifetime_s: float | None
+    billing_quantum_s: float
+    calls_per_s: float  # token bucket of our own
+    calls_at_once: int
+    call_deadline_s: float  # no call is waited for longer
+    default_parallelism: int
+    poll_s: float  # the net under push notifications
+    sandboxes_at_once: int | None = None  # over all objects; None = it says so when it is full
+    # Where a list hides what has finished and a name is free again then, a start whose answer was
+    # lost could begin twice: there the sandbox is made first, and begins once its id is durable.
+    two_phase: bool = False
+    functions: bool = False  # runs templates with `runtime: function`
+    secrets: bool = False  # gives work the values of secrets that it keeps itself
+    # Of a sandbox whose task names no limit of its own; None: as long as may be.
+    usual_lifetime_s: float | None = None
+    nodes_max: int = 1  # machines that can work as one attempt
+    ray: bool = False  # starts a Ray cluster before the work
+
+    def cannot_join(self, provider: str, template: Template) -> str:
+        """Why so many nodes, or a Ray cluster over them, cannot be had there; or empty."""
+        nodes = nodes_of(template)
+        if nodes.min > self.nodes_max:
+            one = self.nodes_max == 1
+            most = "one machine" if one else f"at most {self.nodes_max} machines"
+            return f"provider `{provider}` gives an attempt {most}, and `nodes` is {nodes}"
+        ray = ray_of(template).enabled
+        if template.is_function and (nodes.min > 1 or ray):
+            asked = "`ray` asks for a cluster" if ray else f"`nodes` is {nodes}"
+            return f"a function runs on one machine and starts no Ray cluster, and {asked}"
+        if ray and not self.ray:
+            return f"provider `{provider}` starts no Ray cluster; start it inside `script`"
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRequest:
+    """How many containers a function has. name: of its Function object; "" when the template itself
+    asks for one.
+    """
+
+    name: str
+    min_containers: int
+    max_containers: int | None
+    scaledown_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionAsset:
+    """A function that is to be ready before anything calls it. template: without work, what all its
+    tasks have in common; the secrets as in a RunRequest.
+    """
+
+    order: FunctionRequest
+    template: Template
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secret_refs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Everything that a start needs. Two orders with the same `run` are the same order."""
+
+    run: str
+    sandbox: str  # equal to `run`: a new sandbox; else the open sandbox to use
+    owner: str  # our store's id; travels in the create request
+    uid: str
+    resource: str  # kind/name, for people
+    index: int
+    attempt: int
+    template: Template
+    template_hash: str
+    params: Mapping[str, object]
+    reusable: bool  # keep the sandbox open for further tasks after this one
+    secrets: Mapping[str, str] = field(
+        default_factory=dict, repr=False
+    )  # env name -> value; never stored
+    secret_refs: tuple[str, ...] = ()  # names of secrets that the provider itself keeps
+    # What the store knows of the order's sandbox; "" before an answer of the provider was durable.
+    handle: str = ""
+    # Whose containers run it; None: a sandbox does.
+    function: FunctionRequest | None = None
+    # What `wandb.init` in its program is told; None: nothing.
+    wandb: WandbTrial | None = None
+    metric: str = ""  # that its kind compares, of which every value is recorded
+    checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: nowhere known
+    progress: ProgressOrder | None = None  # when it counts as hung; None: never
+    variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt alone
+
+    @property
+    def nodes(self) -> Nodes:
+        """Machines of this attempt. All begin, or none: the provider owns them, ends all when one
+        fails, and its observations are of all together.
+        """
+        return nodes_of(self.template)
+
+    def arguments(self) -> list[str]:
+        """The command line of its work; empty for a program of ours. Raises Refused without any."""
+        if self.template.command is not None:
+            return list(self.template.command)
+        if self.template.script is not None:
+            return ["/bin/sh", "-c", self.template.script]
+        if self.template.python is None:
+            raise Refused(
+                "the template has no work",
+                hint="give it one of `python`, `command` and `script`",
+            )
+        return []
+
+    def training(self) -> dict[str, object]:
+        """Its `checkpoint` and `progress` as the guest reads them, and the files that its programs
+        may import for them; empty without any.
+        """
+        fields: dict[str, object] = {}
+        if self.checkpoint is not None:
+            fields["checkpoint"] = self.checkpoint.order()
+        if self.progress is not None:
+            fields["progress"] = asdict(self.progress)
+        if fields:
+            fields["library"] = library(stacks=self.progress is not None)
+        return fields
+
+    def followed(self) -> dict[str, object] | None:
+        """Its `metrics` as the guest reads them; see guest/metrics/followed.py."""
+        asked = self.template.metrics
+        if asked is None:
+            return None
+        return {**asked.model_dump(by_alias=True), "metric": self.metric}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """A run to look at: what the store knows of it."""
+
+    run: str
+    sandbox: str
+    handle: str
+    journal_offset: int
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A sandbox found at the provider that carries our store's tag."""
+
+    sandbox: str
+    handle: str
+    created_at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """A piece of a run's output; `next_offset` is where to go on."""
+
+    data: bytes
+    next_offset: int
+    eof: bool  # the run has ended and nothing follows
+
+
+Notify = Callable[[str], None]  # called with a run's name when something about it changed
+
+
+class Provider(Protocol):
+    """Runs. Given `notify` when built; it only ever says which run to look at."""
+
+    contract: Contract
+
+    async def start(self, request: RunRequest) -> str:
+        """Begin the work of `order` at most once and return the provider's handle.
+
+        Idempotent by `order.run`: a second call adopts what the first began, whether it lives or
+        has ended. With a two-phase contract, an order without a handle only makes the sandbox; the
+        work begins with the next call, whose order carries the handle that this one returned.
+        Raises Refused or Unavailable, both certain that nothing began; Unavailable with the reason
+        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it,
+        or BEGUN_AS_ANOTHER when what began under its name is known to be other work.
+        """
+        ...
+
+    async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
+        """What is known of each run, by id. A run not in the answer: nothing is known now.
+
+        `Gone` rests on an answer of the service itself to a question asked now, never on what was
+        remembered: the engine believes it when it is said twice across the visibility bound.
+        """
+        ...
+
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
+        """End the run and its sandbox: TERM, `grace_s`, then KILL. Returns once asked; `observe`
+        confirms.
+
+        Stopping what is gone or was never there is not an error. Never touches what lacks our tag.
+        """
+        ...
+
+    async def owned(self) -> Sequence[Owned]:
+        """Every live sandbox that carries our store's tag, for the sweep. May lag by the visibility
+        bound.
+        """
+        ...
+
+    def logs(
+        self, ref: RunRef, *, offset: int = 0, follow: bool = False
+    ) -> AsyncIterator[LogChunk]:
+        """Output from byte `offset`, while it runs and after."""
+        ...
+
+
+class Assets(Protocol):
+    """Volumes, functions and scratch space: things that are not runs."""
+
+    async def ensure_volume(self, name: str) -> None:
+        """Make the volume exist. Idempotent."""
+        ...
+
+    async def remove_volume(self, name: str) -> None:
+        """Delete the volume and all data in it; gone when this returns. Idempotent."""
+        ...
+
+    async def ensure_function(self, asset: FunctionAsset) -> None:
+        """Make the function ready to be called, and keep its containers warm. Idempotent."""
+        ...
+
+    async def remove_function(self, name: str) -> None:
+        """Let go of the function; gone when this returns, unless runs still call it. Idempotent."""
+        ...
+
+    async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
+        """Free what the runs of a resource left behind: work directories, and logs unless kept.
+        Idempotent.
+        """
+        ...
+
+
+class Sourced(Protocol):
+    def revision(self, uid: str, template: Template, template_hash: str) -> str:
+        """What `source` was when it was taken for the runs of this resource and template: of a
+        directory as sources.revision tells it, of a repository its commit; empty when nobody
+        knows. Nothing is waited for.
+        """
+        ...
+
+
+class Priced(Protocol):
+    def usd_per_s(self, template: Template) -> float | None:
+        """What a sandbox for this template costs a second, now; None when nobody knows. 0.0 is
+        free.
+        """
+        ...
+
+    def lacks(self, template: Template) -> str:
+        """A sentence why this template can never run here, as far as is known without asking; or
+        empty. Nothing is waited for.
+        """
+        ...
+
+
+@runtime_checkable
+class LivePrices(Protocol):
+    """A provider whose accounts tell their own prices. Optional: the others have dated tables."""
+
+    @property
+    def has_live_prices(self) -> bool:
+        """Whether usd_per_s goes by what the account told, within a day."""
+        ...
+
+    async def ask_prices(self) -> None:
+        """Ask the account now, where there is one; what it does not tell stays as it was."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """Why a start would be refused, or would wait without end. field: the path in the template that
+    it is about; empty: it is about the account. later: it may become right by itself, or by what
+    somebody does elsewhere. capacity: there is no such machine now.
+    """
+
+    field: tuple[str, ...]
+    message: str
+    hint: str = ""
+    later: bool = False
+    capacity: bool = False
+
+
+@runtime_checkable
+class Foreseeing(Protocol):
+    """A provider that knows some of its refusals before it is asked for a start. Optional."""
+
+    async def foresee(self, template: Template, account: Account) -> Foreseen | None:
+        """The first thing that is known to be wrong; asks nobody beyond this machine. account: the
+        one that is about to be used, which may not be open yet.
+        """
+        ...
+
+
+@runtime_checkable
+class Reachable(Protocol):
+    """A provider whose service can be away, or stop knowing us. Optional: a machine is there."""
+
+    async def reach(self) -> None:
+        """Ask the service for something small that any key in use may see. Raises Refused or
+        Unavailable with what keeps our calls from being served.
+        """
+        ...
+
+
+@runtime_checkable
+class Resolving(Protocol):
+    """A provider that goes on with a start or a stop when nobody waits for the call any more."""
+
+    def unresolved(self) -> bool:
+        """Whether the end of any of them is open: this process must not end for idleness then."""
+        ...
+
+
+class Closing(Protocol):
+    async def close(self) -> None:
+        """Let go of connections. Runs go on."""
+        ...
+
+
+class Backend(Provider, Assets, Sourced, Priced, Closing, Protocol):
+    """What wiring builds for one provider name."""

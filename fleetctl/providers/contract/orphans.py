@@ -1,0 +1,91 @@
+"""What a provider offers about sandboxes that nobody may remember. Used by `fleetctl orphans`,
+which builds it through wiring without a controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.specs.values.hashing import params_hash
+
+if TYPE_CHECKING:
+    from fleetctl.controllers.planning.kind import Unit
+
+SANDBOX, FUNCTION, VOLUME, SNAPSHOT = "sandbox", "function", "volume", "snapshot"
+# In place of a store's tag, of what interpreters made: they need no store.
+INTERPRETERS = "interpreters"
+SHARED = "shared"  # the work of a sandbox in which tasks take turns
+GONE_HINT = "`fleetctl orphans` lists what is there"
+_MARK_CHARS = 12  # of each hash: enough to tell two templates of one object apart
+
+
+class Orphan(NamedTuple):
+    """A sandbox that carries a tag of ours and holds a machine; a function with such a tag; a
+    volume that this store has used. Whether it is remembered is for the caller to find out.
+    """
+
+    provider: str
+    handle: str
+    store: str  # whose tag it carries
+    run: str  # that it was made for
+    job: str  # its key, for people; "" where the tags do not say
+    index: str  # type: ignore[assignment]  # hides tuple.index, which nobody wants of one
+    created_at_s: float  # 0.0 where it is not known
+    uid: str = ""  # of its object, in the store that made it
+    work: str = ""  # as work_mark tells it, SHARED, or "" where nothing says so
+    kind: str = SANDBOX
+    # Of a function: who called it from this home, `job-UID` or `function-NAME`.
+    users: tuple[str, ...] = ()
+
+
+class Orphans(Protocol):
+    async def found(self) -> Sequence[Orphan]:
+        """Every sandbox and function with a tag of any store, as far as the provider's list knows,
+        and the volumes that this store has used.
+
+        Raises Refused where the provider is not set up, Unavailable when it cannot be asked.
+        """
+        ...
+
+    async def remove(self, orphan: Orphan) -> None:
+        """End the sandbox, stop the function, or delete the volume with its data; return once that
+        is confirmed. No error when it is gone.
+        """
+        ...
+
+    async def claim(self, orphan: Orphan, store_id: str, uid: str) -> None:
+        """Make it a sandbox of this store, for the object `uid`; its work goes on untouched.
+
+        Returns once its tags say so. Raises Refused when it is gone, Unavailable when nobody knows.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        ...
+
+
+def a_volume(provider: str, name: str) -> Orphan:
+    """One that this store has used; it carries no tag."""
+    return Orphan(provider, name, "", "", "", "", 0.0, kind=VOLUME)
+
+
+def mark_of(unit: Unit) -> str:
+    """Of what a unit is now, with all its parameters."""
+    return work_mark(unit.template_hash, params_hash(unit.params))
+
+
+def work_mark(template_hash: str, params_hash: str) -> str:
+    """Tells whether two runs are the same work, in the letters that every tag may have."""
+    return f"{template_hash[:_MARK_CHARS]}-{params_hash[:_MARK_CHARS]}"
+
+
+def work_of(request: RunRequest) -> str:
+    """What the sandbox that `order` makes says of its work."""
+    return (
+        SHARED
+        if request.reusable
+        else work_mark(request.template_hash, params_hash(request.params))
+    )

@@ -1,0 +1,90 @@
+"""What an interpreter needs of a provider: one sandbox with the driver in it, and a line to it.
+
+Implemented by `fleetctl/providers/<name>/session.py` as `open_session(home, order)`, named in
+wiring, called by fleetctl/interpreter alone. A session never looks into what goes over the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from fleetctl.specs.blocks.template import GitSource, Image
+
+DRIVER_COMMAND = ("python", "-u")  # and the path of the file that holds the driver
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePlace:
+    """A directory of the sandbox. volume: the volume that is mounted there, made when it does not
+    exist; None is a fresh directory that goes with the sandbox.
+    """
+
+    mount_path: str
+    volume: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRequest:
+    """Everything that opening a session needs."""
+
+    name: str  # unique; letters, digits and `-`: the sandbox's own name where it can have one
+    driver: str  # text of the program to run, for Python 3.9 and later
+    lifetime_s: float  # the sandbox ends by itself after this, whatever becomes of us
+    image: Image | None = None  # None: what the provider's interpreters have by default
+    place: VolumePlace | None = None
+    repository: GitSource | None = None  # cloned before the driver starts
+    workspace: bool = False  # whether code works in a directory of its own; so with a repository
+    secrets: tuple[str, ...] = ()  # names of secrets that the provider keeps
+    # What only one provider understands, such as its own objects: {"app": modal.App, ...}. Others
+    # refuse what they would have to ignore to their user's surprise.
+    native: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+class Session(Protocol):
+    """An open session. All verbs are called on one event loop, `send` by one caller at a time."""
+
+    place_root: str  # where the order's place is found in the sandbox; "" without one
+    workspace: str  # absolute path of the directory that code works in; "" = where the driver is
+    # Why the volume keeps nothing of what is written before the session ends; "" where a `sync` in
+    # the sandbox is enough.
+    committed_late: str
+
+    async def send(self, line: str) -> None:
+        """Hand one line (ASCII, without its end) to the driver's standard input.
+
+        Raises Unavailable when the session is over or cannot be reached; whether the line arrived
+        is then unknown, and it is never sent again.
+        """
+        ...
+
+    def lines(self) -> AsyncIterator[str]:
+        """What the driver writes to its standard output, line by line, each exactly once and in
+        order, also over a connection that had to be made again. Ends when the driver is gone and
+        never raises: `ending` says why. Called once.
+        """
+        ...
+
+    def ending(self) -> str:
+        """After `lines` has ended: why, as a clause for people, with the driver's last words on
+        standard error if it said any. Without secrets.
+        """
+        ...
+
+    async def reload(self) -> None:
+        """Make what others have written to the volume visible; nothing to do where it always is."""
+        ...
+
+    async def stop(self) -> None:
+        """End the sandbox and all of its processes, confirmed where the provider can. Idempotent,
+        also after the session has ended by itself. Raises Unavailable when it cannot be ended now.
+
+        Also called while this process exits, when no thread can be started any more.
+        """
+        ...
+
+
+# (state directory, order); raises Refused or Unavailable, both certain that no sandbox is left.
+OpenSession = Callable[[Path, SessionRequest], Awaitable[Session]]

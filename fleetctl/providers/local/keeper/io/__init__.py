@@ -1,1 +1,0 @@
-"""What the keeper waits for: descriptors, times and clients."""

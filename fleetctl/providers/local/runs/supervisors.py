@@ -1,0 +1,233 @@
+"""Finds, starts and loses supervisors. One a (resource, template hash); called by the provider
+alone.
+
+A supervisor outlives us while something runs in it. Of those in which nothing does, a few are kept
+for the next task of their job; the others are asked to leave, so that many small jobs need no more
+processes than run at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.contract.base import Notify
+from fleetctl.providers.local import locks
+from fleetctl.providers.local.paths import Layout
+from fleetctl.providers.local.runs import leftovers
+from fleetctl.providers.local.runs.link import (
+    Cannot,
+    Link,
+    NeverReady,
+    SupervisorGone,
+    connect,
+    greet,
+)
+from fleetctl.providers.local.runs.zygotes import Zygotes
+from fleetctl.providers.paths import make_private
+
+START_TRIES = 20  # another controller may start the same supervisor, or one may just be leaving
+READY_S = 60.0  # for a supervisor to come up, imports of the task's libraries included
+LEAVE_TRIES, LEAVE_PAUSE_S = 50, 0.02  # for a supervisor that was killed to let go of its lock
+BIRTHS_AT_ONCE = 4 * (os.cpu_count() or 1)
+BIRTH_S = 0.5  # after which a birth counts no more among them
+IDLE_MAX = 8  # supervisors without a run; each leaves by itself after a minute
+
+MakeConfig = Callable[[], Awaitable[tuple[str, dict[str, Any]]]]  # (interpreter, config)
+
+
+class Supervisors:
+    def __init__(self, layout: Layout, notify: Notify) -> None:
+        self._layout = layout
+        self._notify = notify
+        self._links: dict[str, Link] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._runs: dict[str, set[str]] = {}  # supervisor -> runs to speak of when it goes
+        self._idle: dict[str, None] = {}  # supervisors without such runs, the first idle first
+        self._zygotes = Zygotes(layout)
+        self._births = Births()
+        self._closing = False
+
+    def perhaps_living(self) -> list[str]:
+        """Names of supervisors that serve, or were killed: one that left took its socket away."""
+        top = self._layout.supervisors
+        names = sorted(os.listdir(top)) if top.exists() else []
+        return [name for name in names if os.path.lexists(top / name / "sock")]
+
+    def linked(self, name: str) -> Link | None:
+        link = self._links.get(name)
+        return link if link is not None and link.alive else None
+
+    def watch(self, name: str, run: str) -> None:
+        """Tell `notify` of this run when its supervisor goes away."""
+        self._idle.pop(name, None)
+        self._runs.setdefault(name, set()).add(run)
+
+    def forget(self, name: str, run: str) -> None:
+        runs = self._runs.get(name, set())
+        runs.discard(run)
+        if not runs and self.linked(name) is not None:
+            self._runs.pop(name, None)
+            self._idle[name] = None
+            if len(self._idle) > IDLE_MAX:
+                self._ask_to_leave(next(iter(self._idle)))
+
+    async def reach(self, name: str) -> Link | None:
+        """The living supervisor of that name; None when there is none."""
+        link = self.linked(name)
+        if link is not None:
+            return link
+        async with self._lock(name):
+            return self.linked(name) or await self._connect(name)
+
+    async def ensure(self, name: str, make_config: MakeConfig) -> Link:
+        """The living supervisor of that name, started if need be. Raises Refused or Unavailable."""
+        link = self.linked(name)
+        if link is not None:
+            return link
+        async with self._lock(name):
+            prepared = None
+            for _ in range(START_TRIES):
+                link = self.linked(name) or await self._connect(name)
+                if link is not None:
+                    return link
+                prepared = prepared or await make_config()
+                async with self._births.turn():
+                    link = await self._start(name, *prepared)
+                if link is not None:
+                    return link
+        raise Unavailable(
+            f"supervisors of `{name}` end as soon as they are ready", retry_after_s=1.0
+        )
+
+    async def is_gone(self, name: str, token: str) -> bool:
+        """Whether the supervisor of that life is dead, and all of its processes with it."""
+        directory = self._layout.supervisor(name)
+        for _ in range(LEAVE_TRIES):
+            link = await self.reach(name)
+            if link is not None:
+                return link.token != f"{name}/{token}"
+            if locks.lock_is_free(directory):
+                return await leftovers.gone(locks.holder(directory))
+            # It is coming up, or on its way out.
+            await asyncio.sleep(LEAVE_PAUSE_S)
+        return False
+
+    def close(self) -> None:
+        self._closing = True
+        for link in self._links.values():
+            link.close()
+        self._zygotes.close()
+
+    def _ask_to_leave(self, name: str) -> None:
+        """It leaves as soon as nothing runs in it."""
+        del self._idle[name]
+        link = self.linked(name)
+        if link is not None:
+            with suppress(SupervisorGone):
+                link.send({"op": "leave"})
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def _connect(self, name: str) -> Link | None:
+        directory = self._layout.supervisor(name)
+        if not directory.exists():
+            return None
+        link = await connect(directory, self._notify, self._lost)
+        if link is not None:
+            self._links[name] = link
+        return link
+
+    def _lost(self, link: Link) -> None:
+        if self._links.get(link.name) is link:
+            del self._links[link.name]
+            self._idle.pop(link.name, None)
+        if not self._closing:
+            for run in sorted(self._runs.pop(link.name, ())):
+                self._notify(run)
+
+    async def _start(self, name: str, python: str, config: dict[str, Any]) -> Link | None:
+        """The supervisor, or None when another one is there. Raises Refused or Unavailable."""
+        directory = make_private(self._layout.supervisor(name))
+        if locks.lock_is_free(directory) and not await leftovers.gone(locks.holder(directory)):
+            raise Unavailable(
+                f"processes of an earlier supervisor of {config['resource']} do not end",
+                retry_after_s=5.0,
+            )
+        born = config["tier"] != "process"
+        while True:
+            try:
+                link = await self._launch(name, python, config, in_namespaces=born)
+                break
+            except Cannot as error:
+                problem = error
+            if isinstance(problem, NeverReady) and config["preimport"]:
+                # A library that crashes on import may do so in the task, where it can be seen.
+                config = {**config, "preimport": []}
+            elif born:
+                born = False  # what cannot be had in namespaces, it finds another way for, or says
+            else:
+                raise _not_started(config, problem)
+        if link is not None:
+            self._links[name] = link
+        return link
+
+    async def _launch(
+        self, name: str, python: str, config: dict[str, Any], *, in_namespaces: bool
+    ) -> Link | None:
+        """Raises Cannot with what went wrong, and Unavailable."""
+        directory = self._layout.supervisor(name)
+        link = await greet(
+            self._zygotes.fork(python, in_namespaces=in_namespaces),
+            (name, self._notify, self._lost),
+            {"directory": str(directory), "config": config},
+        )
+        try:
+            async with asyncio.timeout(READY_S):
+                await link.greeted()
+        except asyncio.CancelledError:
+            link.close()
+            raise
+        except TimeoutError as error:
+            link.close()
+            self._zygotes.let_go(python)  # it may be stopped, and with it all that is to come
+            raise NeverReady(f"it was not ready within {READY_S:.0f} s") from error
+        except SupervisorGone as error:
+            raise NeverReady(f"it ended at once (see {self._zygotes.log})") from error
+        return link if link.token else None
+
+
+class Births:
+    """How many supervisors come up at a time: as many as the machine can work on. More would take
+    as long, and everybody else would wait among them.
+    """
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(BIRTHS_AT_ONCE)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """One that takes long, because it imports much, holds up the others no further."""
+        await self._free.acquire()
+        over = asyncio.get_running_loop().call_later(BIRTH_S, self._free.release)
+        try:
+            yield
+        finally:
+            if over.when() > asyncio.get_running_loop().time():
+                over.cancel()
+                self._free.release()
+
+
+def _not_started(config: dict[str, Any], problem: Cannot) -> Refused | Unavailable:
+    if config["tier"] == "namespaces" and not isinstance(problem, NeverReady):
+        return Refused(
+            f"isolation tier `namespaces` cannot be had on this machine: {problem}",
+            hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
+        )
+    message = f"the supervisor of {config['resource']} did not start: {problem}"
+    return Unavailable(message, retry_after_s=5.0)

@@ -1,0 +1,1 @@
+"""What the supervisor waits for: descriptors, times and clients."""

@@ -1,0 +1,27 @@
+"""What is to happen later in the supervisor: a heap of calls with their monotonic times."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import time
+from typing import Callable, Optional
+
+
+class Timers:
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._counter = itertools.count()
+
+    def after(self, delay_s: float, act: Callable[[], None]) -> None:
+        """There is no cancelling: `act` looks whether it still applies."""
+        heapq.heappush(self._heap, (time.monotonic() + delay_s, next(self._counter), act))
+
+    def wait_s(self) -> Optional[float]:
+        """Seconds until the next call is due; None when nothing is."""
+        return max(0.0, self._heap[0][0] - time.monotonic()) if self._heap else None
+
+    def run_due(self) -> None:
+        now = time.monotonic()
+        while self._heap and self._heap[0][0] <= now:
+            heapq.heappop(self._heap)[2]()

@@ -1,0 +1,57 @@
+"""What the supervisor alone knows of journals and of the files in a work directory.
+
+How a journal is written and a result is judged, it shares with the guests of other providers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Optional
+
+from fleetctl.guest.journal.record import Journal
+from fleetctl.guest.journal.results import read_file
+
+TEMPORARY = "tmp"  # in there
+PRIVATE = ".fleetctl"  # in the work directory: parameters, result, metrics, temporary files
+
+
+def write_lost(journal: Journal) -> None:
+    """The run began before the machine was started the last time; nobody knows how it ended."""
+    journal.begin(time.time(), '"keeper":"lost/","note":""')
+    journal.close()
+
+
+def end_node(journal: Journal, result: str, ended: dict[str, Any]) -> None:
+    """The end of one node of several, for people: what counts is in the journal of node 0, so a
+    disk that refuses loses nothing.
+    """
+    try:
+        journal.end(result, ended, sandbox_open=False)
+    except OSError:
+        journal.close()
+
+
+def forget_result(work: str) -> None:
+    """So that the next task of a sandbox does not hand in the last one's."""
+    try:
+        os.unlink(os.path.join(work, PRIVATE, "result.json"))
+    except OSError:
+        return
+
+
+def read_private(work: int, name: str, offset: int, limit: int) -> Optional[bytes]:
+    """At most `limit` + 1 bytes of a task's file; None when there is none, or no regular file.
+
+    The task could have put a link or a pipe at any step of the path, so every step is opened
+    without following.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        directory = os.open(PRIVATE, flags, dir_fd=work)
+    except OSError:
+        return None
+    try:
+        return read_file(directory, name, offset, limit)
+    finally:
+        os.close(directory)

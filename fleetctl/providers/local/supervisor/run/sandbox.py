@@ -1,0 +1,86 @@
+"""The records of one supervisor: a run, and the sandbox in which runs execute one after another.
+
+A sandbox is a work directory and at most one process that leads it. Filled by supervise.py; decides
+nothing but how an ended run is called.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
+
+from fleetctl.guest.journal.logfile import LogFile
+from fleetctl.guest.journal.metriclines import MetricLines
+from fleetctl.guest.journal.record import Journal
+
+if TYPE_CHECKING:
+    from fleetctl.guest.checkpoints.watch import Watch
+    from fleetctl.guest.pace import Pace
+    from fleetctl.guest.wandb.trial import Trial
+
+    from ..gang.gang import Gang
+
+    class Follower(Protocol):
+        """Reads what a run tells of its metrics; see followers.py."""
+
+        def take(self, journal: Journal, *, whole: bool = False) -> bool: ...
+        def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str: ...
+
+
+CHANNEL_LINE_BYTES_MAX = 1024 * 1024  # a result of the largest size, escaped, with room to spare
+
+
+class Run:
+    """One attempt that has begun and not ended."""
+
+    def __init__(self, order: dict[str, Any], journal: Journal, log: LogFile) -> None:
+        self.order = order
+        self.name: str = order["run"]
+        self.journal = journal
+        self.log = log
+        self.output: Optional[int] = None  # where its stdout and stderr arrive
+        self.started_at_s = time.time()
+        self.has_result = False
+        self.result: Any = None  # as the task handed it in; judged at its end
+        self.error: Optional[dict[str, str]] = None
+        self.ending = ""  # why we end it, when we do
+        self.exit_code: Optional[int] = None  # told by a worker that lives on
+        self.metrics = MetricLines()
+        self.wandb: Optional[Trial] = None  # what its program tells wandb
+        self.checkpoints: Optional[Watch] = None  # what looks for them
+        self.pace: Optional[Pace] = None  # whether it gets on
+        self.heard = 0  # bytes of its output
+        self.followers: list[Follower] = []  # that one, and what reads other metrics of it
+        self.hear: Optional[Callable[[bytes], None]] = None  # its output, as it comes
+        self.remarks: list[str] = []  # what its user should know although it may succeed
+        self.memory_used = 0  # when it was ended for it
+
+    def say(self, text: str) -> None:
+        """A word of ours to the person who reads the log."""
+        self.log.write(f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
+
+
+class Sandbox:
+    def __init__(self, name: str, mark: int) -> None:
+        self.name = name
+        self.owner = ""  # the store that it belongs to
+        self.first: dict[str, Any] = {}  # the order that it was made for, as far as it names it
+        self.work = ""
+        self.mark = mark
+        self.created_at_s = time.time()
+        self.fresh = True  # the work directory is still to be made
+        self.serves = False  # its process takes one task after another, and says when each is done
+        self.clean = True  # nothing failed in it, so its files are not kept
+        self.pid: Optional[int] = None
+        self.status: Optional[int] = None  # wait status of a process that ended
+        self.channel: Optional[int] = None  # on which its process talks
+        self.heard = False  # the channel is registered
+        self.received = b""
+        self.run: Optional[Run] = None
+        self.last = ""  # the newest run in it, also after that run ended
+        self.closing = False
+        self.told_open = False  # the end record of its last run says that it is open
+        self.kill_at_s = 0.0  # monotonic; 0 = nobody asked it to end
+        self.gang: Optional[Gang[Sandbox]] = None  # that it is one of, where there are several
+        self.rank = 0
+        self.ended_at_s = 0.0  # when its process was found ended

@@ -1,0 +1,442 @@
+"""Begins runs, follows them and ends them: the heart of the supervisor. Single-threaded, never
+waits.
+
+Called by serve.py with orders, ended children and the time. Tells `changed` and answers through
+callables, so that it knows no clients.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import time
+from typing import Any, Callable
+
+from fleetctl.guest.journal.logfile import LogFile
+from fleetctl.guest.journal.record import Journal, append, write_unbegun
+from fleetctl.guest.pace import STACKS_S, STALLED, ask_for_stacks
+from fleetctl.guest.processes import ended, send
+from fleetctl.guest.task.text import compact
+
+from ..gang.gang import OF_ONE_NODE, Gang
+from ..io.poller import Poller
+from ..io.timers import Timers
+from . import procs, record, usage
+from .begun import Begun
+from .child import Birth, become, variable
+from .cleaning import Janitor
+from .concluding import conclude, files_left, left_at, read_metrics
+from .followers import follow
+from .hearing import Hearing
+from .sandbox import Run, Sandbox
+from .together import Together
+from .visits import Visits
+
+SETTLE_S = 0.02  # between two looks at what a run left behind
+HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
+RETRY_S = 1.0  # until the disk is asked again to take an end record
+TICK_S = 1.0  # between two looks at memory, processes and metrics files
+
+Reply = dict[str, Any]
+OK: Reply = {"ok": True}
+
+
+class RunSupervisor:
+    def __init__(
+        self,
+        config: dict[str, Any],
+        poller: Poller,
+        places: tuple[int, Begun],
+        changed: Callable[[str], None],
+    ) -> None:
+        """places: the open directory of journals and logs, and the list of what has begun."""
+        runs, begun = places
+        self.sandboxes: dict[str, Sandbox] = {}
+        self.timers = Timers()
+        self._config = config
+        self._runs = runs
+        self._begun = begun
+        self._changed = changed
+        self._hearing = Hearing(poller, changed, self._done, _begin_if_last)
+        self._pids: dict[int, Sandbox] = {}
+        self._together = Together(
+            runs,
+            hearing=self._hearing,
+            timers=self.timers,
+            make=self._new_sandbox,
+            begin=self._begin,
+            end=self._end,
+            remove=self._remove,
+            changed=changed,
+        )
+        self.visits = Visits(config, self.sandboxes)
+        self._marks = itertools.count(config["mark_base"])
+        self._identity = compact({**config["identity"], "note": config["note"]})[1:-1]
+        self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._janitor = Janitor(
+            config["work_dir"], config["identity"]["keeper"].rpartition("/")[2][:8]
+        )
+        self.timers.after(TICK_S, self._look)
+
+    @property
+    def idle(self) -> bool:
+        return not self.sandboxes and not self._janitor.busy
+
+    def start(self, order: dict[str, Any]) -> Reply:
+        """Begin the run unless it has begun before; either way the answer is ok."""
+        name, run = order["sandbox"], order["run"]
+        sandbox = self.sandboxes.get(name)
+        if sandbox is not None and sandbox.run is not None and sandbox.run.name != run:
+            return {"reason": "SandboxBusy", "message": f"sandbox `{name}` runs another task"}
+        try:
+            journal = Journal(self._runs, run)
+        except FileExistsError:
+            return {"ok": True, "adopted": True}
+        except OSError as error:
+            return _no_room(error)
+        if self._begun.was_before(run):
+            record.write_lost(journal)
+            return {"ok": True, "adopted": True}
+        if name != run and (sandbox is None or sandbox.closing):
+            write_unbegun(journal, self._identity, f"its sandbox `{name}` is closed")
+            return OK
+        try:
+            if order.get("nodes", 1) > 1 or order.get("ray"):
+                return self._together.begin(Gang(order), journal)
+            self._begin(sandbox or self._new_sandbox(order), order, journal)
+        except OSError as error:
+            self._undo(order, journal)
+            return _no_room(error)
+        return OK
+
+    def announce(self, runs: list[str]) -> Reply:
+        """Say durably that these runs begin; what is wrong when that cannot be said."""
+        try:
+            self._begun.note(runs)
+        except OSError as error:
+            return {"reason": "DiskRefuses", "message": f"cannot record a start: {error}"}
+        return {}
+
+    def stop(self, owner: str, run: str, name: str, grace_s: float) -> None:
+        """End a run and its sandbox; nothing happens when there is none of this owner, or another
+        run is in it.
+        """
+        sandbox = self.sandboxes.get(name)
+        if sandbox is None or sandbox.owner != owner:
+            return
+        if sandbox.run is not None and sandbox.run.name != run:
+            return
+        self.end(sandbox, "Stopped", grace_s)
+
+    def own(self, name: str, owner: str) -> None:
+        """A sandbox passes to another store."""
+        sandbox = self.sandboxes.get(name)
+        if sandbox is not None:
+            sandbox.owner = owner
+
+    def listing(self) -> list[Any]:
+        """[name, when it was made, owner, what it was made for] of every sandbox; one for all nodes
+        of an attempt.
+        """
+        found = [one for one in self.sandboxes.values() if one.rank == 0]
+        return [[one.name, one.created_at_s, one.owner, one.first] for one in found]
+
+    def end_named(self, name: str) -> None:
+        """End a sandbox at once, whatever runs in it; nothing happens when there is none."""
+        sandbox = self.sandboxes.get(name)
+        if sandbox is not None:
+            self.end(sandbox, "Stopped", 0.0)
+
+    def end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
+        """TERM now, KILL after the grace; a second call can only make it sooner."""
+        gang = sandbox.gang
+        if gang is None or why in OF_ONE_NODE:
+            self._end(sandbox, why, grace_s)
+            return
+        for member in gang.living:
+            self._end(member, why, grace_s)
+
+    def _end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
+        sandbox.closing = True
+        if sandbox.run is not None:
+            sandbox.run.ending = sandbox.run.ending or why
+        if sandbox.pid is None:
+            self._settle(sandbox)
+            return
+        kill_at_s = time.monotonic() + grace_s
+        if sandbox.kill_at_s and sandbox.kill_at_s <= kill_at_s:
+            return
+        if not sandbox.kill_at_s and sandbox.status is None:
+            send(-sandbox.pid, signal.SIGTERM)
+        sandbox.kill_at_s = kill_at_s
+        self.timers.after(grace_s, lambda: self._kill(sandbox))
+
+    def leave(self) -> None:
+        """The last thing before the supervisor goes."""
+        self._janitor.leave()
+
+    def reap(self) -> None:
+        """Collect ended children: leaders of sandboxes, orphans that became ours, janitors."""
+        for pid, status in ended():
+            sandbox = self._pids.pop(pid, None)
+            if sandbox is None:
+                if not self.visits.ended(pid, status):
+                    self._janitor.ended(pid)
+            else:
+                sandbox.status, sandbox.ended_at_s = status, time.time()
+                self._settle(sandbox)
+
+    def _new_sandbox(self, order: dict[str, Any]) -> Sandbox:
+        name = order["sandbox"]
+        sandbox = self.sandboxes[name] = Sandbox(name, next(self._marks))
+        sandbox.owner = self._config["owner"]
+        sandbox.first = {"index": order["index"], "work": order.get("work", "")}
+        sandbox.work, sandbox.fresh = self._janitor.give()
+        return sandbox
+
+    def _identity_with(self, order: dict[str, Any]) -> str:
+        """Who writes the journal, and of which work."""
+        fields = {"mark": order.get("mark"), "gpus": order.get("gpu_names")}
+        more = "".join(f',"{key}":{compact(value)}' for key, value in fields.items() if value)
+        return self._identity + more
+
+    def _begin(self, sandbox: Sandbox, order: dict[str, Any], journal: Journal) -> None:
+        """Raises OSError when nothing has begun."""
+        log = LogFile(self._runs, order["run"], self._config["log_bytes_max"])
+        run = Run(order, journal, log)
+        journal.begin(run.started_at_s, self._identity_with(order))
+        for remark in self._config["remarks"]:
+            run.say(remark)
+        follow(self._config, sandbox, run)
+        run.output, writable = os.pipe()
+        try:
+            if sandbox.channel is None:
+                self._fork(sandbox, run, writable)
+            else:
+                _hand_over(sandbox.channel, order, writable)
+        except OSError:
+            os.close(run.output)
+            raise
+        finally:
+            os.close(writable)
+        sandbox.run, sandbox.last, sandbox.fresh = run, run.name, False
+        self._hearing.attend(sandbox, run)
+        if order["timeout_s"]:
+            self.timers.after(order["timeout_s"], lambda: self._expire(sandbox, run))
+
+    def _undo(self, order: dict[str, Any], journal: Journal) -> None:
+        """Nothing began: the next try must find no trace of this one."""
+        journal.close()
+        os.unlink(f"{order['run']}.jsonl", dir_fd=self._runs)
+        if order["sandbox"] == order["run"]:
+            self.sandboxes.pop(order["sandbox"], None)
+
+    def _fork(self, sandbox: Sandbox, run: Run, output: int) -> None:
+        """A new leader for the sandbox."""
+        order = run.order
+        serves = self._config["mode"] == "python" and bool(order["reusable"])
+        both = serves or bool(order.get("waits"))
+        ours, theirs = _both_ways() if both else os.pipe()
+        for name in order["params"]:
+            variable(name)
+        birth = Birth(self._config, order, sandbox.work, sandbox.mark)
+        birth.fresh, birth.wandb = sandbox.fresh, run.wandb
+        try:
+            pid = os.fork()
+            if pid == 0:
+                become(birth, output, theirs, self._null)
+        except OSError:
+            os.close(ours)
+            raise
+        finally:
+            os.close(theirs)
+        sandbox.pid, sandbox.status, sandbox.channel = pid, None, ours
+        sandbox.serves = serves
+        self._pids[pid] = sandbox
+
+    def _done(self, sandbox: Sandbox, run: Run) -> None:
+        """A worker's task is over: it takes the next one, or leaves."""
+        if sandbox.status is not None:
+            return  # its last words, read after it died
+        if run.order["reusable"] and not sandbox.closing:
+            self._finish(sandbox)
+            return
+        sandbox.closing = True
+        self._hearing.hang_up(sandbox)
+        self.timers.after(HANG_UP_S, lambda: self._kill(sandbox))
+
+    def _expire(self, sandbox: Sandbox, run: Run) -> None:
+        if sandbox.run is run and run.exit_code is None and sandbox.status is None:
+            self.end(sandbox, "Timeout", run.order["grace_s"])
+
+    def _kill(self, sandbox: Sandbox) -> None:
+        if sandbox.pid is not None and sandbox.status is None and sandbox.closing:
+            send(-sandbox.pid, signal.SIGKILL)
+            send(sandbox.pid, signal.SIGKILL)
+
+    def _settle(self, sandbox: Sandbox) -> None:
+        """The leader has ended: wait until what it left has ended too, then finish."""
+        if self._left_behind(sandbox):
+            self.timers.after(SETTLE_S, lambda: self._settle(sandbox))
+        else:
+            self._finish(sandbox)
+
+    def _left_behind(self, sandbox: Sandbox) -> bool:
+        """Whether processes of the sandbox live on; ends them unless they still have grace."""
+        group = sandbox.pid is not None and send(-sandbox.pid, 0)
+        orphans = self._orphans(sandbox)
+        if not group and not orphans:
+            return False
+        if time.monotonic() >= sandbox.kill_at_s:
+            if group and sandbox.pid is not None:
+                send(-sandbox.pid, signal.SIGKILL)
+            procs.kill_all(orphans)
+            procs.kill_all(procs.marked(sandbox.mark, sandbox.mark + 1))
+        return True
+
+    def _orphans(self, sandbox: Sandbox) -> list[int]:
+        """Our children that lead no sandbox and are this one's, or nobody's."""
+        born = procs.children() or []
+        unknown = [pid for pid in born if pid not in self._pids and not self._janitor.knows(pid)]
+        if not unknown:
+            return []
+        others = {other.mark for other in self.sandboxes.values() if other is not sandbox}
+        return [
+            pid for pid in unknown if not procs.is_zombie(pid) and procs.mark_of(pid) not in others
+        ]
+
+    def _finish(self, sandbox: Sandbox) -> None:
+        """Write the end record; the sandbox stays only when it is to be used again."""
+        run = sandbox.run
+        if run is None:
+            self._remove(sandbox)
+            return
+        left = files_left(sandbox.work)
+        if "metrics.jsonl" in left:
+            read_metrics(sandbox, run, whole=True)
+        self._hearing.finish(sandbox, run)
+        for follower in run.followers:
+            follower.take(run.journal, whole=True)
+        run.log.close()
+        limits = {**self._config["limits"], "timeout_s": run.order["timeout_s"]}
+        result, ended = conclude(sandbox, run, left, limits)
+        crashed = self._config["mode"] == "python" and sandbox.status is not None
+        staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
+        ended["note"] = self._config["note"]
+        sandbox.clean = sandbox.clean and ended["ok"]
+        if not (staying or sandbox.clean):
+            ended["kept"] = left_at(self._config, sandbox.work)
+        if sandbox.gang is not None:
+            self._together.over(sandbox.gang, sandbox, result, ended)
+            return
+        try:
+            run.journal.end(result, ended, sandbox_open=staying)
+        except OSError:  # a full disk: the end of a run waits until it can be told
+            self.timers.after(RETRY_S, lambda: self._finish(sandbox))
+            return
+        sandbox.run, sandbox.told_open = None, staying
+        if staying:
+            self._rest(sandbox)
+        else:
+            self._remove(sandbox)
+        self._changed(run.name)
+
+    def _rest(self, sandbox: Sandbox) -> None:
+        """Wait for the next task, but not for ever."""
+        if self._config["mode"] != "python":
+            sandbox.pid = None
+            self._hearing.hang_up(sandbox)
+        record.forget_result(sandbox.work)
+        last = sandbox.last
+        self.timers.after(self._config["sandbox_idle_s"], lambda: self._retire(sandbox, last))
+
+    def _retire(self, sandbox: Sandbox, last: str) -> None:
+        if sandbox.run is None and sandbox.last == last and not sandbox.closing:
+            self.end(sandbox, "Idle", HANG_UP_S)
+
+    def _remove(self, sandbox: Sandbox) -> None:
+        """The sandbox is over. When its last run was told to have left it open, that run's journal
+        says so.
+        """
+        if self.sandboxes.get(sandbox.name) is not sandbox:
+            return
+        del self.sandboxes[sandbox.name]
+        self._hearing.hang_up(sandbox)
+        if sandbox.told_open:
+            append(self._runs, sandbox.last, {"e": "closed", "at": time.time()})
+            self._changed(sandbox.last)
+        if sandbox.clean:
+            self._janitor.take_back(sandbox.work)
+
+    def _look(self) -> None:
+        """Once a second: limits on sums, and metrics files of commands."""
+        self.timers.after(TICK_S, self._look)
+        live = [it for it in self.sandboxes.values() if it.run is not None and not _is_over(it)]
+        for sandbox in live:
+            if sandbox.run is not None and _reported(sandbox, sandbox.run):
+                self._changed(sandbox.run.name)
+            if sandbox.run is not None:
+                self._look_for_a_stall(sandbox, sandbox.run)
+        # Without a namespace of our own the whole machine would be looked through.
+        if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
+            for sandbox, why in usage.overuse(live, self._config["limits"]):
+                self.end(sandbox, why, 0.0)
+
+    def _look_for_a_stall(self, sandbox: Sandbox, run: Run) -> None:
+        """What hangs says where, then is told to end."""
+        if run.pace is None or run.ending:
+            return
+        count = run.checkpoints.count if run.checkpoints is not None else 0
+        if not run.pace.stalled(
+            time.monotonic(), step=run.journal.step, checkpoints=count, output=run.heard
+        ):
+            return
+        run.pace = None
+        run.say(f"{STALLED}: nothing new for too long, see `progress`; it is being ended")
+        asked = ask_for_stacks(procs.marked(sandbox.mark, sandbox.mark + 1))
+        self.timers.after(STACKS_S if asked else 0.0, lambda: self._end_stalled(sandbox, run))
+
+    def _end_stalled(self, sandbox: Sandbox, run: Run) -> None:
+        if sandbox.run is run and sandbox.status is None:
+            self.end(sandbox, STALLED, run.order["grace_s"])
+
+
+def _begin_if_last(sandbox: Sandbox) -> None:
+    """A node is ready; the last one lets all of them begin."""
+    if sandbox.gang is not None and sandbox.gang.is_ready(sandbox):
+        sandbox.gang.begin()
+
+
+def _is_over(sandbox: Sandbox) -> bool:
+    """A node that waits for the end of the others."""
+    return sandbox.gang is not None and sandbox.gang.ends[sandbox.rank] is not None
+
+
+def _reported(sandbox: Sandbox, run: Run) -> bool:
+    """Take in what the run has told through files; whether there was anything."""
+    news = [read_metrics(sandbox, run), *(one.take(run.journal) for one in run.followers)]
+    return any(news)
+
+
+def _no_room(error: OSError) -> Reply:
+    """Nothing began: too many files or processes, or a full disk."""
+    return {"reason": "NoCapacity", "message": f"a run cannot begin now: {error}"}
+
+
+def _both_ways() -> tuple[int, int]:
+    """Two ends of a channel on which orders, with a descriptor each, can go to a worker."""
+    ours, theirs = socket.socketpair()
+    return ours.detach(), theirs.detach()
+
+
+def _hand_over(channel: int, order: dict[str, Any], output: int) -> None:
+    """Another task for a worker that waits for one."""
+    data = (compact(order) + "\n").encode()
+    with socket.socket(fileno=os.dup(channel)) as to_worker:
+        to_worker.settimeout(HANG_UP_S)
+        sent = socket.send_fds(to_worker, [data], [output])
+        if sent < len(data):
+            to_worker.sendall(data[sent:])
+    os.set_blocking(channel, False)

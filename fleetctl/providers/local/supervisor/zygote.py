@@ -1,0 +1,113 @@
+"""The zygote: one warm process an interpreter, from which the supervisor of every job is forked.
+
+A new interpreter costs each job ten times what a fork does. The zygote lives as long as the
+controller that started it, and does nothing else: each byte that arrives on its stdin brings one
+end of a socket, and the fork that gets it learns from there whose supervisor it is. What a fork
+inherits must hold nothing of another job, so the zygote itself never reads one. Its death ends no
+supervisor.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import io
+import json
+import os
+import signal
+import socket
+import sys
+from types import ModuleType
+from typing import NoReturn, Optional
+
+from . import starting
+from .isolation import spaces, syscalls
+
+WARM_RUNS = 20  # after so many the interpreter has stopped rewriting its own code
+STDIN = 0
+IN_NAMESPACES = b"n"  # how the next one is to be born; any other byte: as we are
+DESCRIPTORS_MAX = 1  # with each byte
+
+
+def main(guest_path: str) -> None:
+    os.umask(0o077)
+    line = socket.socket(fileno=os.dup(STDIN))
+    starting.silence()
+    guest = _load_guest(guest_path)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, encoding="utf-8", errors="backslashreplace")
+    _warm_up(guest)
+    starting.forget_own_modules()
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects supervisors that have ended
+    while True:
+        told, lent, _, _ = socket.recv_fds(line, 1, DESCRIPTORS_MAX)
+        if not told:
+            os._exit(0)
+        for descriptor in lent:
+            _fork(line, descriptor, guest, told)
+
+
+def _fork(line: socket.socket, descriptor: int, guest: ModuleType, how: bytes) -> None:
+    user = os.getuid(), os.getgid()
+    try:
+        pid, born = _birth(how)
+        if pid == 0:
+            line.close()
+            _become_supervisor(descriptor, guest, user if born else None)
+    except OSError as error:  # no process to be had: the other end sees that its socket closes
+        os.write(2, f"a supervisor cannot be forked: {error}\n".encode())
+    finally:
+        os.close(descriptor)
+
+
+def _birth(how: bytes) -> tuple[int, bool]:
+    """(as of os.fork, whether it is born in namespaces of its own). Raises OSError."""
+    if how == IN_NAMESPACES:
+        try:
+            return syscalls.fork_into_namespaces(), True
+        except OSError:
+            return os.fork(), False  # it finds out why not, and tells
+    return os.fork(), False
+
+
+def _become_supervisor(
+    descriptor: int, guest: ModuleType, user: Optional[tuple[int, int]]
+) -> NoReturn:
+    """user: who we are, to be it again in the namespaces that it was born in."""
+    try:
+        os.setsid()
+        if user is not None:
+            spaces.be_the_same(*user)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        starting.main(
+            socket.socket(fileno=os.dup(descriptor)), guest, in_namespaces=user is not None
+        )
+    except BaseException:  # nothing may climb back into the zygote's loop
+        import traceback
+
+        os.write(2, traceback.format_exc().encode())
+    os._exit(70)
+
+
+def _load_guest(path: str) -> ModuleType:
+    guest = ModuleType("fleetctl_guest")
+    with open(path, encoding="utf-8") as file:
+        exec(compile(file.read(), path, "exec"), guest.__dict__)  # noqa: S102 - our own file
+    return guest
+
+
+def _warm_up(guest: ModuleType) -> None:
+    """Run one task here: what it imports and touches first is then shared by all that are
+    forked.
+    """
+    main = sys.modules["__main__"]
+    sandbox = guest.Sandbox([])
+    for _ in range(WARM_RUNS):
+        sandbox.run("SUBMIT(warm=[1, 2.5, None])", {"a": 1}, json.dumps)
+    sys.modules["__main__"] = main
+    # Not `threading`: what it does after a fork costs each task more than the rest of its start.
+    for name in ("atexit", "linecache", "traceback"):
+        importlib.import_module(name)

@@ -1,0 +1,1 @@
+"""One file a kind, and the registry that has a line of each."""

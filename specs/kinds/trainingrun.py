@@ -1,0 +1,197 @@
+"""TrainingRun: one long job, in stages, that resumes from its checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from fleetctl.specs.blocks.checkpoint import Checkpoint, Progress
+from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
+from fleetctl.specs.blocks.nodes import NO_RAY, ONE, Nodes, Ray, with_nodes
+from fleetctl.specs.blocks.placement import Placement
+from fleetctl.specs.blocks.template import (
+    FUNCTION_FIELDS,
+    WORK_FIELDS,
+    Image,
+    Resources,
+    Template,
+    VolumeMount,
+)
+from fleetctl.specs.values.scalars import (
+    Count,
+    EnvName,
+    Name,
+    NonEmptyText,
+    PositiveCount,
+    PositiveDuration,
+    Spec,
+    Text,
+)
+
+STAGE = "stage"  # the parameter that names the stage that is on
+# What a stage says in place of the template.
+_IN_PLACE = (
+    "image",
+    "resources",
+    "secrets",
+    "volumes",
+    "workdir",
+    "timeout_seconds",
+)
+
+
+class Stage(Spec):
+    """One step of a run; what it leaves out it takes from the template."""
+
+    name: Name = Field(description="Unique among the stages.")
+    python: NonEmptyText | None = Field(
+        default=None, description="Python source in place of the template's."
+    )
+    command: tuple[Text, ...] | None = Field(
+        default=None, min_length=1, description="Program and arguments in place of the template's."
+    )
+    script: NonEmptyText | None = Field(
+        default=None, description="Shell text in place of the template's."
+    )
+    env: dict[EnvName, Text] = Field(
+        default_factory=dict, description="Variables added to the template's; default none."
+    )
+    timeout_seconds: PositiveDuration | None = Field(
+        default=None, description="Seconds or `5m` for one attempt; default: the template's."
+    )
+    resources: Resources | None = Field(
+        default=None, description="In place of the template's; `{}` asks for nothing."
+    )
+    image: Image | None = Field(default=None, description="In place of the template's.")
+    volumes: tuple[VolumeMount, ...] | None = Field(
+        default=None, description="In place of the template's; `[]` mounts none."
+    )
+    secrets: tuple[Name, ...] | None = Field(
+        default=None, description="In place of the template's; `[]` names none."
+    )
+    workdir: NonEmptyText | None = Field(default=None, description="In place of the template's.")
+    placement: Placement | None = Field(
+        default=None, description="Where this stage may run; default: as the others."
+    )
+    nodes: Nodes | None = Field(default=None, description="In place of the run's.")
+    ray: Ray | None = Field(default=None, description="In place of the run's.")
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _env_from_list(cls, value: Any) -> Any:
+        return Template.model_validate({"env": value}).env if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _has_one_work(self) -> Stage:
+        if sum(getattr(self, name) is not None for name in WORK_FIELDS) > 1:
+            raise ValueError("a stage takes at most one of `python`, `command` and `script`")
+        return self
+
+    def applied_to(self, template: Template) -> Template:
+        """The template that this stage runs."""
+        changes: dict[str, Any] = {}
+        if any(getattr(self, name) is not None for name in WORK_FIELDS):
+            changes = {name: getattr(self, name) for name in WORK_FIELDS}
+        if self.env:
+            changes["env"] = {**template.env, **self.env}
+        changes |= {name: it for name in _IN_PLACE if (it := getattr(self, name)) is not None}
+        return template.model_copy(update=changes)
+
+    def said(self) -> tuple[str, ...]:
+        """Of the fields that stand in place of the template's, and of the run's, those it has."""
+        beside = ("placement", "nodes", "ray")
+        return tuple(it for it in (*_IN_PLACE, *beside) if getattr(self, it) is not None)
+
+
+class TrainingRunSpec(Execution):
+    """One long job; its units are its stages, one after the other."""
+
+    template: Template = Field(description="What each stage runs unless it says otherwise.")
+    nodes: Nodes = Field(
+        default=ONE,
+        description="Machines that work together, or `{min: 2, max: 4}` of them; default 1.",
+    )
+    proc_per_node: PositiveCount | None = Field(
+        default=None,
+        description="Processes that a launcher such as torchrun starts on each node; default: one"
+        " for each GPU, else one.",
+    )
+    ray: Ray = Field(
+        default=NO_RAY,
+        description="Whether a Ray cluster joins the nodes, or its settings; default false.",
+    )
+    stages: tuple[Stage, ...] = Field(
+        default=(), max_length=1000, description="Steps in order; default: the template alone."
+    )
+    checkpoint: Checkpoint | None = Field(
+        default=None, description="Where progress is kept; default: a restart begins anew."
+    )
+    params_from: ParamsFrom | None = Field(
+        default=None, description="Parameters of all stages, from a sweep's best trial."
+    )
+    max_restarts: Count = Field(
+        default=0,
+        description="Failures of one stage since its last new checkpoint that are restarted;"
+        " default 0.",
+    )
+    progress: Progress | None = Field(
+        default=None, description="When an attempt counts as hung; default: never."
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> TrainingRunSpec:
+        names = [stage.name for stage in self.stages]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two stages have the name `{name}`; each must have its own")
+        for stage in self.stages:
+            self._is_fit(stage)
+        for at in range(self.count()):
+            if self.template_of(at).work is None:
+                where = f"stage `{names[at]}`" if names else "the template"
+                raise ValueError(f"{where} needs exactly one of `python`, `command` and `script`")
+        return self
+
+    def _is_fit(self, stage: Stage) -> None:
+        """Raises ValueError for what goes together with nothing that the template says."""
+        function = self.template.function
+        for name in stage.said():
+            if function is not None and name in FUNCTION_FIELDS:
+                message = f"`{name}` of stage `{stage.name}` belongs to function/{function}"
+                raise ValueError(f"{message}; give it there")
+        if stage.image is not None and stage.image.requirements is not None:
+            message = f"`image.requirements` of stage `{stage.name}` is read of the template alone"
+            raise ValueError(f"{message}; list what it says in `pip`")
+        gpu = stage.resources.gpu if stage.resources is not None else None
+        if gpu is not None and gpu.otherwise and not self.template.is_function:
+            message = f"stage `{stage.name}` lists GPUs, which goes with `runtime: function`"
+            raise ValueError(f"{message}; name one sort")
+
+    def count(self) -> int:
+        """Number of stages; at least 1."""
+        return len(self.stages) or 1
+
+    def template_of(self, at: int) -> Template:
+        """The template of the stage at place `at` of the list, from 0."""
+        nodes, ray = self.nodes, self.ray
+        if not self.stages:
+            return with_nodes(self.template, nodes, self.proc_per_node, ray)
+        stage = self.stages[at]
+        own = stage.applied_to(self.template)
+        return with_nodes(own, stage.nodes or nodes, self.proc_per_node, stage.ray or ray)
+
+    def placement_of(self, at: int) -> Placement:
+        """Where that stage may run."""
+        own = self.stages[at].placement if self.stages else None
+        return own if own is not None else self.placement
+
+    def parts(self) -> Iterator[Part]:
+        """The template, where a stage leaves it as it is, and each stage that does not."""
+        if not self.stages or not all(stage.said() for stage in self.stages):
+            template = with_nodes(self.template, self.nodes, self.proc_per_node, self.ray)
+            yield Part(("template",), template, self.placement)
+        for at, stage in enumerate(self.stages):
+            if own := stage.said():
+                yield Part(("stages", at), self.template_of(at), self.placement_of(at), own)
