@@ -22,7 +22,7 @@ while True:
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimiter:
+class Gate:
     door: socket.socket
 
     def python(self) -> str:
@@ -39,8 +39,8 @@ class RateLimiter:
 
 
 @contextmanager
-def rate_limiter() -> Iterator[RateLimiter]:
+def gate() -> Iterator[Gate]:
     with socket.socket() as door:
         door.settimeout(120.0)  # against a hang alone
         door.bind(("127.0.0.1", 0))
-        yield RateLimiter(door)
+        yield Gate(door)

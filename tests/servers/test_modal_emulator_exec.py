@@ -13,9 +13,9 @@ from typing import Any
 import modal
 import pytest
 from modal_proto import task_command_router_pb2 as tcr_pb2
-from tests.servers.rate_limiters import gate
 
 from tests.emulators.modal.running import ModalEmulator
+from tests.servers.gates import gate
 from tests.servers.modal_driving import Driver, eventually
 
 BACKENDS = [pytest.param({}, id="v2"), pytest.param({"gpu": "A100"}, id="v1")]

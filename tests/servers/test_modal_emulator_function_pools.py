@@ -9,9 +9,9 @@ from decimal import Decimal
 
 import modal
 import pytest
-from tests.servers.rate_limiters import gate
 
 from tests.emulators.modal.running import ModalEmulator
+from tests.servers.gates import gate
 from tests.servers.modal_driving import PATIENCE_S, Driver, eventually
 from tests.servers.test_modal_emulator_functions import (
     began,

@@ -14,9 +14,9 @@ from typing import Any
 
 import modal
 import pytest
-from tests.servers.rate_limiters import RateLimiter, rate_limiter
 
 from tests.emulators.modal.running import ModalEmulator
+from tests.servers.gates import Gate, gate
 from tests.servers.modal_driving import PATIENCE_S, Driver, eventually
 
 
@@ -57,7 +57,7 @@ def truth(driver: Driver, call: modal.FunctionCall[Any], index: int = 0) -> dict
     return next(one for one in inputs if one["index"] == index)
 
 
-def held(door: RateLimiter) -> Callable[[bytes], bytes]:
+def held(door: Gate) -> Callable[[bytes], bytes]:
     """The body of a function that goes on once the gate is open."""
     waits = door.python()
 
@@ -159,7 +159,7 @@ def test_a_container_that_never_becomes_ready_fails_its_inputs(
 def test_a_spawned_call_is_polled_and_found_again_by_its_id(driver: Driver) -> None:
     # Arguments above 8 KiB and results above 2 MiB travel as blobs.
     data = b"x" * (3 * 1024 * 1024)
-    with rate_limiter() as door:
+    with gate() as door:
         function = deploy(driver, held(door))
         call = function.spawn(data)
         with pytest.raises(TimeoutError):
@@ -292,7 +292,7 @@ def test_cancelling_with_its_container_ends_that_at_once(driver: Driver) -> None
 
 
 def test_the_input_of_a_preempted_container_is_scheduled_again(driver: Driver) -> None:
-    with rate_limiter() as door:
+    with gate() as door:
         function = deploy(driver, held(door), max_containers=1)
         call = function.spawn()
         eventually(lambda: began(driver, call))

@@ -10,10 +10,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.servers.rate_limiters import gate
 
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
+from tests.servers.gates import gate
 from tests.servers.modal_calling import called, look_often
 from tests.servers.modal_driving import ASKING_PAUSE_S, eventually
 from tests.servers.modal_fleet import Tally

@@ -9,9 +9,9 @@ from textwrap import indent
 from typing import Any
 
 import pytest
-from tests.servers.rate_limiters import RateLimiter, rate_limiter
 
 from tests.contracts.provider_worlds import eventually
+from tests.servers.gates import Gate, gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 from tests.servers.modal_volumes import committed, made, put
 
@@ -99,7 +99,7 @@ WRITES = "\nsave_to_volume(os.environ['JOB_COMPLETION_INDEX'], 'kept')\nSUBMIT(o
 LISTS = "\nimport os\nSUBMIT(seen=sorted(os.listdir('/data')))"
 
 
-def waits(index: int, door: RateLimiter) -> str:
+def waits(index: int, door: Gate) -> str:
     return f"if os.environ['JOB_COMPLETION_INDEX'] == '{index}':\n" + indent(door.python(), "    ")
 
 
@@ -107,7 +107,7 @@ def test_a_further_task_sees_what_others_committed_to_its_volume(
     on_modal: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
-        with rate_limiter() as door:
+        with gate() as door:
             template = on_volume(tally.python(waits(0, door) + LISTS))
             fleet.apply(template, tasks={"completions": 2}, **IN_TURN)
             await begins(tally)
@@ -125,7 +125,7 @@ def test_10_open_files_prevent_a_reload_and_the_further_task_gets_a_fresh_sandbo
     on_modal: Play, tally: Tally
 ) -> None:
     async def tale(fleet: Fleet) -> None:
-        with rate_limiter() as door:
+        with gate() as door:
             opens = "kept = open('/data/' + os.environ['JOB_COMPLETION_INDEX'], 'w')\n"
             template = on_volume(tally.python(opens + waits(0, door) + LISTS))
             fleet.apply(template, tasks={"completions": 2}, **NO_RETRY, **IN_TURN)
@@ -164,7 +164,7 @@ def test_on_a_volume_of_version_1_each_task_has_a_sandbox_whose_end_commits_what
 ) -> None:
     async def tale(fleet: Fleet) -> None:
         await asyncio.to_thread(made, fleet, "turns", 1)
-        with rate_limiter() as door:
+        with gate() as door:
             template = on_volume(tally.python(waits(1, door) + WRITES))
             fleet.apply(template, tasks={"completions": 2}, **NO_RETRY, **IN_TURN)
             await begins(tally, 2)
