@@ -3,7 +3,7 @@ a fork of this process, which has imported every test before. Called by `make un
 
 A worker that begins with an interpreter of its own takes four seconds of CPU to import the tests
 and what they need, the SDKs of both clouds among that; a fork takes one. For each worker pytest
-starts a program, by --tx; ours, workers_client.py, hands its standard streams to this process.
+starts a program, by --tx; ours, client.py, hands its standard streams to this process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-CLIENT = Path(__file__).with_name("workers_client.py")
+CLIENT = Path(__file__).with_name("client.py")
 LOOK_S = 0.2  # how often it is asked whether pytest has ended
 # As pytest-xdist has it for -n. Without a limit, a test that ends its worker does so for ever.
 RESTARTS_A_WORKER = 4

@@ -1,4 +1,4 @@
-"""`python workers_client.py SOCKET`: hands stdin, stdout and stderr to workers.py, which listens at
+"""`python client.py SOCKET`: hands stdin, stdout and stderr to __main__.py, which listens at
 that path, and ends with the worker that got them. Imports little, as one starts for each worker.
 """
 
