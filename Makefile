@@ -68,7 +68,7 @@ LEFT := unit/guest unit/interpreter unit/providers unit/stores/test_stores_fault
 	$(addprefix unit/cli/test_cli_,doctor.py fuzz.py hostile.py)
 
 check: lint
-	$(BIN)/pytest -q -n 3 --dist loadgroup tests/unit tests/properties \
+	$(BIN)/python -m tests.workers 3 --dist loadgroup tests/unit tests/properties \
 		$(addprefix --ignore tests/,$(LEFT))
 	$(BIN)/python -m tests.simulation 200
 
