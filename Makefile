@@ -68,7 +68,7 @@ LEFT := unit/guest unit/interpreter unit/providers unit/stores/test_stores_fault
 	$(addprefix unit/cli/test_cli_,doctor.py fuzz.py hostile.py)
 
 check: lint
-	$(BIN)/pytest -q -n 3 --dist loadgroup tests/unit tests/properties \
+	$(BIN)/python -m tests.workers 3 --dist loadgroup tests/unit tests/properties \
 		$(addprefix --ignore tests/,$(LEFT))
 	$(BIN)/python -m tests.simulation 200
 
@@ -80,10 +80,8 @@ reference: setup
 	$(BIN)/python -m fleetctl.manifest.schemas
 	$(BIN)/python -m tests.docs.reference
 
-# Collected once before: workers that begin at once would each compile every test.
 unit: setup
-	$(BIN)/pytest --collect-only -qq > /dev/null || true
-	$(BIN)/pytest -n 6 --dist loadgroup
+	$(BIN)/python -m tests.workers 6 --dist loadgroup
 
 # The linters take half a minute of one core, beside the tests; each must be well.
 test: setup

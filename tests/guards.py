@@ -35,6 +35,7 @@ class BeyondLoopback(Exception):
 
 
 _reached: list[str] = []
+_hearing: list[bool] = []  # not empty once the hook is there, also in forks
 
 
 def begin(*, beyond: bool) -> None:
@@ -45,7 +46,9 @@ def begin(*, beyond: bool) -> None:
         for name in [name for name in os.environ if name.startswith(ACCOUNTS)]:
             del os.environ[name]
         os.environ.update(SERVICES)
-        sys.addaudithook(_hear)
+        if not _hearing:
+            sys.addaudithook(_hear)
+            _hearing.append(True)
     os.environ.update(ALWAYS)
 
 

@@ -10,11 +10,23 @@ import os
 import sys
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import TextIO
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EMULATORS = tuple(f"tests.emulators.{it}.__main__" for it in ("modal", "daytona", "wandb"))
+# What commands and controllers of tests/servers/forked.py import, mostly there by then.
+COMMANDS = (
+    "fleetctl.cli.main",
+    "fleetctl.daemon.serve",
+    "fleetctl.daemon.api",
+    "fleetctl.daemon.adoption.adopt",
+    "fleetctl.engine.engine",
+    "fleetctl.manifest",
+    "fleetctl.wiring.accounts",
+    "fleetctl.providers.modal.provider",
+)
 STOP_S_MAX = 120.0  # against a hang alone: what is killed leaves its files
 
 
@@ -26,7 +38,7 @@ class Program:
 
     def __init__(self, module: str, argv: Sequence[str], *, log: Path | None = None) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(EMULATORS))
+        preload(context)
         stdin, self._stdin = context.Pipe(duplex=False)
         said, stdout = context.Pipe(duplex=False)
         self._process = context.Process(
@@ -54,6 +66,11 @@ class Program:
         """As a crash: nothing is said or saved. Idempotent."""
         self._process.kill()
         self._process.join()
+
+
+def preload(context: ForkServerContext) -> None:
+    """Says what the one process imports that all are forked from; it starts with the first."""
+    context.set_forkserver_preload([*EMULATORS, *COMMANDS])
 
 
 def _run(

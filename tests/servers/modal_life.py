@@ -6,14 +6,21 @@ Used by the tests that kill the controller, and by those that look at screens.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.daemon.reach.client import ping
+from tests.servers.forked import Forked, run
 from tests.servers.modal_driving import PATIENCE_S, eventually
 from tests.soak.killing import Life
+
+# Variables that Python or the SDK reads when it is loaded: a fork has read them before.
+READ_AT_START = {"PYTHONPATH", "MODAL_CONFIG_PATH"}
 
 
 @dataclass(slots=True)
@@ -29,8 +36,14 @@ class ModalLife(Life):
 
     def start(self) -> None:
         """Until it answers; otherwise the next command would start a controller of its own."""
-        Life.start(self)
+        log = self.root / "controller.log"
+        self.controller = Forked(["up"], env=self.env, streams=[Path(os.devnull), log, log])
         eventually(self.ready)
+
+    def command(self, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        if READ_AT_START & {*self.changes}:
+            return Life.command(self, *args, stdin=stdin)
+        return run(args, env=self.env, stdin=stdin)
 
     def apply_job(self, template: dict[str, Any], *, name: str = "job", tasks: int = 1) -> None:
         """A BatchJob on Modal."""

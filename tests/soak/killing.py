@@ -19,6 +19,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from fleetctl.controllers.model import RunState
 from fleetctl.stores.codes import STATES
@@ -39,6 +40,16 @@ SUBMIT(job=job, index=int(os.environ["JOB_COMPLETION_INDEX"]))
 """
 
 
+class Process(Protocol):
+    """What is used of a controller's subprocess.Popen."""
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def send_signal(self, number: int, /) -> None: ...
+
+
 @dataclass(slots=True)
 class Life:
     """One store that survives many controllers."""
@@ -47,7 +58,7 @@ class Life:
     random: Random
     acknowledged: list[str] = field(default_factory=list)
     kills: int = 0
-    controller: subprocess.Popen[bytes] | None = None
+    controller: Process | None = None
 
     @property
     def env(self) -> dict[str, str]:

@@ -1,0 +1,124 @@
+"""`python -m tests.workers COUNT [OPTION ...]`: pytest with that many workers of pytest-xdist, each
+a fork of this process, which has imported every test before. Called by `make unit`.
+
+A worker that begins with an interpreter of its own takes four seconds of CPU to import the tests
+and what they need, the SDKs of both clouds among that; a fork takes one. For each worker pytest
+starts a program, by --tx; ours, client.py, hands its standard streams to this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+CLIENT = Path(__file__).with_name("client.py")
+LOOK_S = 0.2  # how often it is asked whether pytest has ended
+# As pytest-xdist has it for -n. Without a limit, a test that ends its worker does so for ever.
+RESTARTS_A_WORKER = 4
+
+
+def main(count: int, options: Sequence[str]) -> int:
+    """The exit code of pytest."""
+    environment = dict(os.environ)
+    if sys.platform != "linux":
+        # Libraries of macOS do not outlive a fork.
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-n", str(count), *options]
+        ).returncode
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        # What cannot be imported is told by the workers, which try again.
+        words = ["--collect-only", "-qq", "-p", "no:xdist", *_without_dist(options)]
+        pytest.main(words, plugins=[Importing()])
+    os.environ.clear()
+    os.environ.update(environment)
+    gc.collect()
+    gc.freeze()  # a collection in a worker would copy what all share
+    with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{directory}/workers")
+        listener.listen(count)
+        client = shlex.join([sys.executable, "-I", "-S", str(CLIENT), f"{directory}/workers"])
+        words = ["--tx", f"{count}*popen//python={client}"]
+        words += [f"--max-worker-restart={RESTARTS_A_WORKER * count}"]
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # pytest hears it too, and ends all
+        run = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *words, *options], preexec_fn=_hear_interrupts
+        )
+        return _serve(listener, run)
+
+
+class Importing:
+    """A plugin of pytest by which it imports the files of tests and finds nothing in them."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self) -> list[pytest.Item]:
+        return []
+
+
+def _without_dist(options: Sequence[str]) -> list[str]:
+    """Without what pytest-xdist alone knows."""
+    words = list(options)
+    if "--dist" in words:
+        at = words.index("--dist")
+        del words[at : at + 2]
+    return words
+
+
+def _serve(listener: socket.socket, run: subprocess.Popen[bytes]) -> int:
+    workers: list[int] = []
+    listener.settimeout(LOOK_S)
+    while (code := run.poll()) is None:
+        with contextlib.suppress(TimeoutError):
+            connection, _ = listener.accept()
+            with connection:
+                _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+                pid = os.fork()
+                if not pid:
+                    listener.close()
+                    _work(connection, streams)
+                workers.append(pid)
+                for stream in streams:
+                    os.close(stream)
+    for pid in workers:
+        # Those that ended are zombies until now, so that no number names a stranger.
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return code
+
+
+def _work(connection: socket.socket, streams: Sequence[int]) -> None:
+    """What `python -c` does with the line that pytest-xdist gives it. Never returns: the client
+    learns that we have ended by the end of the connection.
+    """
+    _hear_interrupts()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", closefd=False)  # noqa: SIM115
+    try:
+        exec(eval(sys.stdin.readline()), {"__name__": "__main__"})
+    except SystemExit:
+        pass
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        connection.close()
+        os._exit(0)
+
+
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2:]))
