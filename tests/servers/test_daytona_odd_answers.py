@@ -115,7 +115,8 @@ def test_an_organizations_own_limit_of_a_sandboxes_life_is_known_and_left_in_tim
             code += "for step in range(at, 15):\n    time.sleep(1)\n"
             code += "    place.write_text(str(step + 1))\nSUBMIT(done=True)"
             volumes = [{"name": "kept", "mountPath": "/data"}]
-            fleet.apply({"python": code, "volumes": volumes}, maxInfraRetries=0)
+            template = {"python": code, "volumes": volumes, "terminationGracePeriodSeconds": 1}
+            fleet.apply(template, maxInfraRetries=0)
             await fleet.phase("Succeeded")
             reasons = [run.reason for run in fleet.runs()]
             assert reasons == ["MaxLifetime", "Completed"]

@@ -34,7 +34,7 @@ serve(Path(sys.argv[1]), sys.argv[2])
 """
 ROOT = Path(__file__).parents[2]
 POINTS = 8
-WAIT_S = 60.0
+WAIT_S = 180.0  # against a hang alone
 
 
 def serve(home: Path, there: str) -> None:

@@ -93,8 +93,8 @@ def lost_costs_like_failed() -> Context:
     """An infrastructure failure counts against the application's limit."""
 
     def make(count: Callable[..., None]) -> Callable[..., None]:
-        def patched(history: History, unit: Any, run: Any) -> None:
-            count(history, unit, replace(run, state=RunState.FAILED))
+        def patched(history: History, unit: Any, run: Any, *step: Any, **saved: Any) -> None:
+            count(history, unit, replace(run, state=RunState.FAILED), *step, **saved)
 
         return patched
 
