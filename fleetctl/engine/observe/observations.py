@@ -90,7 +90,8 @@ class Observations:
             track.waits.pop(run.name, None)
             self._records.keep(work, after)
             saved = after.saved_step != run.saved_step
-            return began or held_anew or cheaper or measured or saved
+            nodes_changed = isinstance(seen, Alive) and bool(seen.nodes)
+            return began or held_anew or cheaper or measured or saved or nodes_changed
         self._records.end(work, after, seen.result if isinstance(seen, Ended) else None)
         if isinstance(seen, Gone) and after.handle:
             # Should it live all the same, it must not go on: its unit gets another sandbox.

@@ -91,6 +91,18 @@ async def test_an_elastic_gang_costs_what_it_got_also_after_a_restart() -> None:
         assert run.usd_per_s == pytest.approx(0.02)
 
 
+async def test_how_its_nodes_stand_is_in_the_status_while_it_runs() -> None:
+    async with Fleet(contract=SEVERAL) as fleet:
+        await fleet.apply("TrainingRun", "t", training())
+        assert "nodes" not in fleet.status("t")
+        fleet.local.nodes[fleet.local.run(0)] = (Node("Running"), Node("Failed"), Node("Running"))
+        fleet.local.begun_bytes = 10  # the journal grew
+        fleet.engine.watcher.look(fleet.local.run(0))
+        await fleet.settle()
+        states = [it["state"] for it in fleet.status("t")["nodes"]]
+        assert states == ["Running", "Failed", "Running"]
+
+
 async def test_a_provider_with_one_machine_an_attempt_says_so() -> None:
     async with Fleet() as fleet:
         await fleet.apply("TrainingRun", "t", training())

@@ -58,6 +58,7 @@ class Together:
             message = f"{made} of {gang.count} nodes: a run cannot begin now: {error}"
             return {"reason": "NoCapacity", "message": message}
         journal.nodes(gang.table())
+        self._changed(gang.order["run"])
         self._timers.after(READY_S, lambda: self._hurry(gang))
         return OK
 
