@@ -33,7 +33,7 @@ class Nodes(Spec):
             return {"min": value, "max": value}
         if isinstance(value, cls):
             return value
-        if not isinstance(value, dict) or not {"min", "max"} <= value.keys():
+        if not isinstance(value, dict):
             raise ValueError(f"it must be {_FORM}")
         return value
 

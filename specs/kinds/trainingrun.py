@@ -140,12 +140,19 @@ class TrainingRunSpec(Execution):
         default=None, description="When an attempt counts as hung; default: never."
     )
 
+    @field_validator("stages")
+    @classmethod
+    def _names_differ(cls, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        names = [stage.name for stage in stages]
+        for at, name in enumerate(names):
+            if (first := names.index(name)) != at:
+                both = f"[{first}] and [{at}] are both called `{name}`"
+                raise ValueError(f"{both}; each must have its own name")
+        return stages
+
     @model_validator(mode="after")
     def _is_complete(self) -> TrainingRunSpec:
         names = [stage.name for stage in self.stages]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two stages have the name `{name}`; each must have its own")
         for stage in self.stages:
             self._is_fit(stage)
         for at in range(self.count()):

@@ -132,8 +132,8 @@ async def _refusal(
     """Why this candidate can never run it, or waits for what is not there."""
     backend = world.providers[name]
     if why := backend.contract.cannot_join(name, template):
-        message = why.removeprefix(f"provider `{name}` ")
-        return _No(name, message, "use `nodes: 1`, or place it elsewhere", Sort.NEVER)
+        message = why.replace(f"provider `{name}` ", "it ", 1)
+        return _No(name, message, backend.contract.joins_hint(template), Sort.NEVER)
     foreseen: _No | None = None
     if isinstance(backend, Foreseeing):
         found = await backend.foresee(template, world.account(name))

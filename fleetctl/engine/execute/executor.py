@@ -265,7 +265,7 @@ class Effects:
                 hint="use `runtime: sandbox`, or place it on one that has",
             )
         if why := contract.cannot_join(run.provider, template):
-            raise Refused(why, hint="use `nodes: 1`, or place it elsewhere")
+            raise Refused(why, hint=contract.joins_hint(template))
         policy = controller.policy
         box = work.history.sandboxes.get(run.sandbox)
         used = box.used if box else 1

@@ -17,6 +17,7 @@ _SPANS = {
     **dict.fromkeys(("hr", "hour", "H"), "h"),
     **dict.fromkeys(("day", "D"), "d"),
 }
+_SWEEP = re.compile(r"(?:https?://[^/]+/)?([^/\s]+)/([^/\s]+)/(?:sweeps/)?([^/\s]+)")
 _SIZES = frozenset({"memory", "disk", "size"})
 WHOLE_MAX = 1e15  # a float holds every whole number below
 
@@ -28,6 +29,11 @@ def of_value(sort: str, path: Path, value: Any) -> str:
     name for what is wrong.
     """
     field = path[-1] if path else ""
+    if field == "resumeArgs" and isinstance(value, str):
+        return 'write a list: `[--resume, "${checkpoint}"]`'
+    if field == "sweepId" and isinstance(value, str) and (match := _SWEEP.fullmatch(value)):
+        entity, project, name = match.groups()
+        return f"write `{{entity: {entity}, project: {project}, sweepId: {name}}}`"
     if isinstance(value, str) and _VARIABLE.search(value):
         return UNEXPANDED
     if field in _SIZES and isinstance(value, str) and (match := _SIZE.fullmatch(value)):
@@ -60,7 +66,7 @@ def _of_text(sort: str, path: Path, value: str) -> str:
     """For texts that are nearly right, by what their field holds."""
     field = next((part for part in reversed(path) if isinstance(part, str)), "")
     text = value.strip()
-    if sort == "bool_type":
+    if sort == "bool_type" or field == "ray":
         word = _TRUTHS.get(text.lower())
         return f"write `{word}`" if word else ""
     if field in ("name", "provider", "secrets", "function", "namespace"):

@@ -75,6 +75,14 @@ class Contract:
             return f"provider `{provider}` starts no Ray cluster; start it inside `script`"
         return ""
 
+    def joins_hint(self, template: Template) -> str:
+        """What would help where `cannot_join` says why not."""
+        if template.is_function:
+            return "use `nodes: 1`, and no `ray`"
+        if nodes_of(template).min > self.nodes_max:
+            return f"use `nodes: {self.nodes_max}`, or place it elsewhere"
+        return "leave `ray` out, or place it elsewhere"
+
 
 @dataclass(frozen=True, slots=True)
 class FunctionRequest:
