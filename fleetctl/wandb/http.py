@@ -27,6 +27,7 @@ ANSWER_BYTES_MAX = 16 << 20  # a page of runs has far below one
 RETRY_AFTER_S_MAX = 600.0
 MESSAGE_CHARS_MAX = 300
 KEY_HINT = "put a key of wandb.ai/authorize into WANDB_API_KEY and run `fleetctl apply` again"
+AWAY_HINT = "what runs goes on, and it is asked again; another server is `spec.wandb.baseUrl`"
 
 
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, body
@@ -36,7 +37,7 @@ class Client:
     """Calls with one key to one server. few: how many there may be at once."""
 
     def __init__(self, few: asyncio.Semaphore, base_url: str, key: str) -> None:
-        self._few, self._url = few, f"{base_url}/graphql"
+        self._few, self._base_url, self._url = few, base_url, f"{base_url}/graphql"
         self._word = "basic " + base64.b64encode(f"api:{key}".encode()).decode()
 
     def __repr__(self) -> str:
@@ -50,7 +51,8 @@ class Client:
         async with self._few:
             answer = await self._answer(text)
         if isinstance(answer, str):
-            raise Unavailable(f"W&B does not answer{answer}", reason="Unreachable")
+            message = f"W&B at {self._base_url} does not answer{answer}"
+            raise Unavailable(message, reason="Unreachable", hint=AWAY_HINT)
         return _data(*answer)
 
     async def _answer(self, body: bytes) -> Answer | str:
@@ -87,7 +89,8 @@ class Client:
             with error:
                 return error.code, dict(error.headers), error.read(ANSWER_BYTES_MAX)
         except (OSError, HTTPException, ValueError) as error:
-            why = str(getattr(error, "reason", "") or error)
+            reason = getattr(error, "reason", "") or error
+            why = str(getattr(reason, "strerror", "") or reason)
             return f": {why[:MESSAGE_CHARS_MAX]}" if why else ""
 
 

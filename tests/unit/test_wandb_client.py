@@ -115,6 +115,8 @@ def test_a_service_that_is_away_is_unreachable() -> None:
     with pytest.raises(Unavailable) as caught:
         asyncio.run(client.connector()(url, KEY)("Heartbeat", "q", {}))
     assert caught.value.reason == "Unreachable"
+    assert str(caught.value) == f"W&B at {url} does not answer: Connection refused"
+    assert "baseUrl" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ class Talk:
         if spec.attaches:
             home = await attached(ask, spec)
             if home is None:
-                self._miss(f"W&B has no sweep {path_of(spec)}")
+                self._miss(f"W&B has no sweep {path_of(spec)}; see `spec.wandb`")
                 return False
         else:
             row = self._state.store.resources.of(self._uid)
