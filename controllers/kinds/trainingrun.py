@@ -238,7 +238,7 @@ class TrainingRun(KindController):
         if early is not None:
             return early
         if len(history.succeeded) == self.total:
-            return Verdict(True, "Completed", f"all {self.total} stages succeeded")
+            return Verdict(True, "Completed", f"{self.total} of {self.total} stages succeeded")
         return None
 
     def summary(self, history: History) -> Status:

@@ -122,7 +122,9 @@ def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Scr
         stream = pick.stream(state_dir, seen, task, screen, uid=uid)
         stream.drain()
         stream.finish()
-        if stream.empty:
+        if pick.node and not stream.begun:
+            screen.talk(f"{stream.name} -- has started no node {pick.node}; {ending(task)}")
+        elif stream.empty:
             screen.talk(f"{stream.name} -- no output; {ending(task)}")
     if cached:
         whose = f"fleetctl get tasks {safe(seen.key)} -o wide"

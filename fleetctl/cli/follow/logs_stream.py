@@ -56,6 +56,11 @@ class NodeStreams:
     def empty(self) -> bool:
         return all(it.empty for it in self._open)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the node that alone was asked for has begun; the first one, where none was."""
+        return self._open[0].exists
+
     def drain(self) -> None:
         """Print all whole lines that are there now."""
         if self._only is None:

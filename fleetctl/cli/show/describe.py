@@ -23,6 +23,7 @@ from fleetctl.common.text import age, assignments, byte_size, plural, safe, safe
 from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
 from fleetctl.daemon.reach.spawn import holder
 from fleetctl.daemon.reach.standstill import standstill
+from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.reading import Reading, must_find, open_reading
@@ -163,6 +164,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Nodes", nodes_line(nodes))
     if checkpoint := seen.map("checkpoint"):
         yield _label("Checkpoint", _saved(checkpoint, now_s))
+    elif path := mapping(seen.spec().get("checkpoint")).get("path"):
+        yield _label("Checkpoint", f"none complete was seen in {safe(str(path))}")
     if isolation := seen.text("isolation"):
         yield _label("Isolation", safe(isolation))
     if spent := took(seen):
@@ -254,7 +257,8 @@ def _failed(seen: View, reading: Reading) -> Iterator[str]:
     unit = seen.kind.unit
     units = unit if seen.count("failed") == 1 else f"{unit}s"
     failed = list(islice(reading.failed_tasks(seen), FAILED_SHOWN_MAX))
-    yield _label("Failed", f"{units} {safe(seen.text('failedIndexes')) or '?'}")
+    names = ", ".join(_name(it, seen) for it in failed) if seen.kind.named else ""
+    yield _label("Failed", f"{units} {names or safe(seen.text('failedIndexes')) or '?'}")
     for task in failed:
         yield f"  {failed_line(task, seen)}"
 
@@ -272,15 +276,22 @@ def _last_failure(seen: View, reading: Reading) -> Task | None:
 
 
 def _traceback(task: Task, seen: View) -> Iterator[str]:
-    index = task.run.index
+    name = _name(task, seen)
     if task.run.message.strip():
-        yield f"Last failure, {seen.kind.unit} {index} attempt {task.run.attempt}:"
+        yield f"Last failure, {seen.kind.unit} {name} attempt {task.run.attempt}:"
         shown = safe_lines(task.run.message)
         if len(shown) > TRACEBACK_LINES_MAX:
             yield "  ..."
         for line in shown[-TRACEBACK_LINES_MAX:]:
             yield f"  {line}"
-    yield _label("Logs", f"fleetctl logs {safe(seen.key)} --index {index}")
+    flag = "--stage" if seen.kind.named else "--index"
+    yield _label("Logs", f"fleetctl logs {safe(seen.key)} {flag} {name}")
+
+
+def _name(task: Task, seen: View) -> str:
+    """Of a stage its name, of anything else its index."""
+    whole = unit_called(seen.kind.name, task.run.index, task.run.params)
+    return safe(whole.removeprefix(f"{seen.kind.unit} "))
 
 
 def _conditions(seen: View, now_s: float) -> Iterator[str]:

@@ -6,6 +6,7 @@ from itertools import islice
 
 from fleetctl.cli.show.lists.columns import last_line
 from fleetctl.common.text import assignments, duration, plural, safe, scalar, shorten
+from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.views.objects import FAILED, SUCCEEDED, View, fix, mapping, why
 from fleetctl.views.reading import Reading
 from fleetctl.views.tasks import Task
@@ -80,7 +81,8 @@ def failed_line(task: Task, seen: View) -> str:
     attempts = f" after {plural(task.attempts, 'attempt')}"
     message = safe(shorten(last_line(task.run.message), MESSAGE_CHARS_MAX))
     text = f": {message}" if message else ""
-    return f"{seen.kind.unit} {task.run.index}: {safe(task.reason) or FAILED}{attempts}{text}"
+    unit = safe(unit_called(seen.kind.name, task.run.index, task.run.params))
+    return f"{unit}: {safe(task.reason) or FAILED}{attempts}{text}"
 
 
 def took(seen: View) -> str:

@@ -74,6 +74,7 @@ def beside(wanted: Target, which: Which, home: Path) -> Beside:
             raise UsageError(f"a {seen.kind.name} runs nothing that could be entered")
         index = index_called(seen, which.stage, reading) if which.stage else which.index
         task = _task(seen, index, reading)
+        _has_node(seen, task, which.node)
         template = template_of(seen, task.run)
         secrets = _secrets(template, seen.resource.namespace, reading)
     run = task.run
@@ -97,6 +98,17 @@ def beside(wanted: Target, which: Which, home: Path) -> Beside:
     )
     way_in = entering(account_named(run.provider, home), home)
     return Beside(way_in, place, f"{called(seen, run)} of {safe(seen.key)}")
+
+
+def _has_node(seen: View, task: Task, node: int) -> None:
+    """As far as is known: how the nodes stand is told once they are made. Raises NotFound."""
+    nodes = seen.status.get("nodes")
+    count = len(nodes) if isinstance(nodes, list) else 1
+    if node >= count and (isinstance(nodes, list) or "nodes" not in seen.spec()):
+        raise NotFound(
+            f"{called(seen, task.run)} of {safe(seen.key)} has no node {node}",
+            hint=f"it has nodes 0 to {count - 1}" if count > 1 else "it has one node, 0",
+        )
 
 
 def called(seen: View, run: RunRow) -> str:

@@ -28,7 +28,7 @@ def test_a_stage_starts_when_the_one_before_it_succeeded() -> None:
         assert play.active == [index]
         play.succeed(index)
     plan = play.turn()
-    assert (plan.phase, plan.message) == (Phase.SUCCEEDED, "all 3 stages succeeded")
+    assert (plan.phase, plan.message) == (Phase.SUCCEEDED, "3 of 3 stages succeeded")
 
 
 def test_a_run_without_stages_is_one_stage() -> None:

@@ -242,7 +242,7 @@ def _own(title: str, key: str) -> Column:
 
     def cell(seen: View, _now_s: float) -> str:
         value = seen.status.get(key)
-        return NONE if value is None else safe(scalar(value)) or NONE
+        return NONE if value in (None, "") else safe(scalar(value))
 
     return Column(title, cell)
 

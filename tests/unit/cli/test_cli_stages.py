@@ -1,0 +1,83 @@
+"""Stages as every screen calls them: by their names."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.main import guarded
+from fleetctl.cli.output.render import Screen
+from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.stores.sqlite.store import open_store
+
+SPEC = {"template": {"script": "x"}, "nodes": 3, "checkpoint": {"path": "/ckpt/run"}}
+
+
+class FixedClock:
+    def now_s(self) -> float:
+        return 1_800_000_000.0
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TrainingRun `x` whose second stage, `train`, runs or has failed on three nodes."""
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path))
+    for name, state in (("failed", RunState.FAILED), ("running", RunState.RUNNING)):
+        put(tmp_path, name, state)
+
+
+def put(home: Path, name: str, state: RunState) -> None:
+    failed = state is RunState.FAILED
+    status = {
+        "phase": "Failed" if failed else "Running", "total": 2, "succeeded": 1, "stage": "",
+        "failed": int(failed), "failedIndexes": "1" if failed else "", "observedGeneration": 1,
+        "nodes": [{"state": "Running"}] * 3,
+    }  # fmt: skip
+    store = open_store(home, FixedClock())
+    with store.transaction():
+        row = Resource(name, "TrainingRun", name, 1, 0, json.dumps(SPEC), "", {}, {}, 5.0)
+        version = store.resources.put(row, expected_version=None).version
+        store.resources.put_status(name, json.dumps(status), expected_version=version)
+        params = json.dumps({"stage": "train"})
+        run = Run(f"r-{name}", name, 1, 1, RunState.STARTING, "local", "s", "t", params, "p", 6.0)
+        store.runs.begin([run])
+        ended_at_s = 8.5 if failed else None
+        store.runs.advance(replace(run, state=state, started_at_s=6.0, ended_at_s=ended_at_s))
+    store.close()
+
+
+def shown(*words: str) -> str:
+    out, talk = io.StringIO(), io.StringIO()
+    guarded(list(words), Screen(out, talk))
+    return out.getvalue() + talk.getvalue()
+
+
+def test_describe_calls_a_failed_stage_by_its_name_and_so_does_the_next_command() -> None:
+    lines = shown("describe", "tr/failed").splitlines()
+    assert "Failed:      stage train" in lines
+    assert any(line.startswith("  stage train: Failed after 1 attempt") for line in lines)
+    assert "Logs:        fleetctl logs trainingrun/failed --stage train" in lines
+
+
+def test_a_directory_in_which_no_checkpoint_appears_is_named() -> None:
+    assert "Checkpoint:  none complete was seen in /ckpt/run" in shown("describe", "tr/running")
+    assert shown("get", "checkpoints", "tr/running").splitlines() == [
+        "no checkpoint of trainingrun/running was seen yet",
+        "hint: it looks for complete ones in /ckpt/run itself",
+    ]
+
+
+def test_no_stage_is_a_dash_in_a_list() -> None:
+    assert shown("get", "tr/failed", "--no-headers").split()[:4] == ["failed", "Failed", "1/2", "-"]
+
+
+def test_a_node_that_there_is_not_is_told_with_those_there_are() -> None:
+    assert shown("exec", "tr/running", "--node", "7", "--", "true").splitlines() == [
+        "error: stage train of trainingrun/running has no node 7",
+        "hint: it has nodes 0 to 2",
+    ]
+    assert "has started no node 7" in shown("logs", "tr/running", "--node", "7")
