@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Optional
 
 SEGMENTS = 4  # the first one and the newest three
+RETRY_S = 1.0  # after a refusal of the disk
 
 
 MARK_S = 1.0  # a line is dated as exactly as this,
@@ -58,45 +60,63 @@ class LogFile:
         self._room = 0
         self._written = 0
         self._later: list[int] = []
-        self._broken = False
+        self._refused_at_s: Optional[float] = None  # by the disk, that it has not taken back yet
         self._marks = Marks(f"{run}.times", directory)
 
     def write(self, data: bytes) -> None:
-        """Append. A disk that refuses costs output, never the run."""
+        """Append. A disk that refuses costs output, never the run: what it does not take is a hole
+        before the next segment, which readers tell.
+        """
         view = memoryview(data)
-        if view and not self._broken:
-            self._date()
-        while view and not self._broken:
+        if view and self._may_try():
             try:
-                if self._room == 0:
-                    self._next_segment()
-                done = os.write(self._handle or 0, view[: self._room])
+                self._marks.note(self._written)
+                while view:
+                    if self._room == 0:
+                        self._next_segment()
+                    done = os.write(self._handle or 0, view[: self._room])
+                    view = view[done:]
+                    self._room -= done
+                    self._written += done
+                    self._refused_at_s = None
+                    self._trim()
             except OSError:
-                self._broken = True
-                return
-            view = view[done:]
-            self._room -= done
-            self._written += done
-
-    def _date(self) -> None:
-        try:
-            self._marks.note(self._written)
-        except OSError:
-            self._broken = True
+                self._refused()
+        self._written += len(view)
 
     def close(self) -> None:
+        if self._refused_at_s is not None and self._written:
+            with suppress(OSError):  # an empty segment ends the hole
+                self._next_segment()
+        self._shut()
+
+    def _may_try(self) -> bool:
+        """Asking a full disk at each line would slow the run down."""
+        return self._refused_at_s is None or abs(time.time() - self._refused_at_s) >= RETRY_S
+
+    def _refused(self) -> None:
+        self._refused_at_s = time.time()
+        if self._handle is not None and self._room == self._segment_bytes and self._later:
+            # Nothing was written to it, and what is written next has another offset.
+            with suppress(OSError):
+                os.unlink(f"{self._run}.{self._later.pop()}.log", dir_fd=self._directory)
+        self._room = 0
+        self._shut()
+
+    def _shut(self) -> None:
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
 
     def _next_segment(self) -> None:
-        self.close()
-        name = f"{self._run}.log"
-        if self._written:
-            name = f"{self._run}.{self._written}.log"
-            self._later.append(self._written)
+        self._shut()
+        name = f"{self._run}.{self._written}.log" if self._written else f"{self._run}.log"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._handle = os.open(name, flags, 0o600, dir_fd=self._directory)
         self._room = self._segment_bytes
+        if self._written:
+            self._later.append(self._written)
+
+    def _trim(self) -> None:
         while len(self._later) > SEGMENTS - 1:
             os.unlink(f"{self._run}.{self._later.pop(0)}.log", dir_fd=self._directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -52,6 +53,42 @@ def test_offsets_mean_the_same_bytes_whatever_was_dropped(tmp_path: Path) -> Non
     assert text[offset:].startswith(reader.read(offset)[0])
     assert reader.read(len(text) - 8) == (text[-8:], len(text))
     assert sum(path.stat().st_size for path in runs.iterdir()) <= 4096
+
+
+def test_a_disk_that_was_full_for_a_while_costs_what_came_meanwhile_and_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = runs_dir(tmp_path, "local", "uid-1")
+    runs.mkdir(parents=True)
+    now, full = [1000.0], [False]
+    monkeypatch.setattr("fleetctl.guest.journal.logfile.time.time", lambda: now[0])
+    write = os.write
+
+    def limited(handle: int, data: bytes) -> int:
+        if full[0]:
+            raise OSError(errno.ENOSPC, "full")
+        return write(handle, data)
+
+    monkeypatch.setattr("fleetctl.guest.journal.logfile.os.write", limited)
+    log = LogFile(os.open(runs, os.O_RDONLY), "run-1", 4096)
+    log.write(b"before\n")
+    for full[0], text in ((True, b"lost\n"), (False, b"too soon\n")):
+        log.write(text)
+    now[0] += 5.0
+    log.write(b"after\n")
+    full[0] = True
+    for _ in range(9):  # more often than there are segments
+        now[0] += 5.0
+        log.write(b"the end\n")
+    log.close()
+    reader, found, offset = LogReader(runs, "run-1"), b"", 0
+    while (piece := reader.read(offset))[0]:
+        found, offset = found + piece[0], piece[1]
+    assert found == (
+        b"before\n\n[fleetctl: 14 bytes of output were dropped here]\n"
+        b"after\n\n[fleetctl: 72 bytes of output were dropped here]\n"
+    )
+    assert len(list(runs.glob("*.log"))) == 3
 
 
 def test_what_is_said_later_is_dated_and_a_short_run_makes_no_file(
