@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.common.errors import Refused
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.local import foreseen, supervisor
 from fleetctl.providers.local.assets import envs, pythons, system
@@ -135,6 +135,17 @@ class TestEnvironments:
             asyncio.run(envs.python_of(layout, Image(pip=("no-such-package-of-fleetctl",))))
         assert ".log" in caught.value.hint
         assert [path for path in layout.environments.iterdir() if path.is_dir()] == []
+
+    def test_a_registry_that_is_away_refuses_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("UV_OFFLINE", raising=False)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple")
+        monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+        with pytest.raises(Unavailable, match="/no-such-package") as caught:
+            image = Image(pip=("no-such-package-of-fleetctl",))
+            asyncio.run(envs.python_of(Layout(tmp_path / "home"), image))
+        assert caught.value.reason == "Unreachable"
 
     def test_an_option_is_no_requirement(self, tmp_path: Path) -> None:
         with pytest.raises(Refused):

@@ -34,6 +34,8 @@ LOCK_PAUSE_S = 0.1
 # As images of containers have it. Where the controller was started from makes no difference.
 _HOMEBREW = "/opt/homebrew/bin:/opt/homebrew/sbin:" if sys.platform == "darwin" else ""
 PROGRAMS = f"{_HOMEBREW}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# uv's words where a registry was not reached or failed: nothing that the image could mend.
+AWAY = ("error sending request for url", "HTTP status server error", "operation timed out")
 DOINGS = ("Using ", "Resolved ", "Prepared ", "Creating ", "Downloading ", "Audited ")
 
 
@@ -160,10 +162,12 @@ async def _run(uv: str, arguments: list[str], log: BuildLog) -> None:
             hint=f"the log is {log.path}",
         ) from error
     if answer.code:
-        raise Refused(
-            f"the environment of the image cannot be built: {_one_line(log.tail())}",
-            hint=f"the whole log is {log.path}",
-        )
+        why = _one_line(log.tail())
+        message = f"the environment of the image cannot be built: {why}"
+        hint = f"the whole log is {log.path}"
+        if any(words in why for words in AWAY):
+            raise Unavailable(message, reason="Unreachable", hint=hint)
+        raise Refused(message, hint=hint)
 
 
 def _one_line(tail: str) -> str:
