@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from typing import Optional
 
 SEGMENTS = 4  # the first one and the newest three
-RETRY_S = 1.0  # after a refusal of the disk
+RETRY_S = 1.0  # after a refusal of the disk,
+ROOM_BYTES = 16 << 20  # and when so much is free: journals and the store go before
 
 
 MARK_S = 1.0  # a line is dated as exactly as this,
@@ -91,8 +92,14 @@ class LogFile:
         self._shut()
 
     def _may_try(self) -> bool:
-        """Asking a full disk at each line would slow the run down."""
-        return self._refused_at_s is None or abs(time.time() - self._refused_at_s) >= RETRY_S
+        """A log that took each byte that comes free would leave none to say how its run ended."""
+        if self._refused_at_s is None:
+            return True
+        if abs(time.time() - self._refused_at_s) < RETRY_S:
+            return False
+        self._refused_at_s = time.time()
+        disk = os.fstatvfs(self._directory)
+        return disk.f_bavail * disk.f_frsize >= ROOM_BYTES
 
     def _refused(self) -> None:
         self._refused_at_s = time.time()

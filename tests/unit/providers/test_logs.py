@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.guest.journal.logfile import LogFile, Marks
+from fleetctl.guest.journal.logfile import ROOM_BYTES, LogFile, Marks
 from fleetctl.providers.paths import runs_dir
 from fleetctl.providers.remote.runs.segments import Segments
 from fleetctl.providers.rundir.logs import LogReader
@@ -70,11 +71,20 @@ def test_a_disk_that_was_full_for_a_while_costs_what_came_meanwhile_and_it_is_to
         return write(handle, data)
 
     monkeypatch.setattr("fleetctl.guest.journal.logfile.os.write", limited)
+    room = [0]
+    monkeypatch.setattr(
+        "fleetctl.guest.journal.logfile.os.fstatvfs",
+        lambda _: SimpleNamespace(f_bavail=room[0], f_frsize=1),
+    )
     log = LogFile(os.open(runs, os.O_RDONLY), "run-1", 4096)
     log.write(b"before\n")
-    for full[0], text in ((True, b"lost\n"), (False, b"too soon\n")):
-        log.write(text)
+    full[0] = True
+    log.write(b"lost\n")
+    full[0] = False  # and little room, that others need
     now[0] += 5.0
+    log.write(b"too soon\n")
+    now[0] += 5.0
+    room[0] = ROOM_BYTES
     log.write(b"after\n")
     full[0] = True
     for _ in range(9):  # more often than there are segments
