@@ -32,18 +32,23 @@ class Role(Enum):
 
 UNITS, WORK, PLACE, RULE = Role.UNITS, Role.WORK, Role.PLACE, Role.RULE
 
-TEMPLATE: Mapping[str, Role] = {
-    "python": WORK,
-    "command": WORK,
-    "script": WORK,
-    "runtime": WORK,
-    "function": WORK,  # by what the Function says, once that is known; not by its name
+# What a task finds around it, in a sandbox or in a container of a Function.
+SURROUNDINGS: Mapping[str, Role] = {
     "image": WORK,
     "source": WORK,
     "resources": PLACE,
     "env": WORK,
     "secrets": WORK,
     "volumes": WORK,
+}
+
+TEMPLATE: Mapping[str, Role] = {
+    **SURROUNDINGS,
+    "python": WORK,
+    "command": WORK,
+    "script": WORK,
+    "runtime": WORK,
+    "function": WORK,  # by what the Function says, once that is known; not by its name
     "timeout_seconds": RULE,
     "termination_grace_period_seconds": RULE,
     "workdir": WORK,
@@ -105,13 +110,8 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "template": WORK,
     },
     "Function": {
+        **SURROUNDINGS,
         "provider": PLACE,
-        "image": WORK,
-        "source": WORK,
-        "resources": PLACE,
-        "env": WORK,
-        "secrets": WORK,
-        "volumes": WORK,
         "min_containers": RULE,
         "max_containers": RULE,
         "scaledown_seconds": RULE,

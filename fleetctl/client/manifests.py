@@ -32,6 +32,9 @@ class Declared:
 
     kind: ClassVar[str] = ""
 
+    def __init_subclass__(cls) -> None:
+        cls.kind = cls.__name__
+
     def __init__(
         self,
         name: str,
@@ -91,46 +94,30 @@ def _dumped(spec: Spec) -> dict[str, object]:
 class BatchJob(Declared):
     """Many independent tasks from one template."""
 
-    kind = "BatchJob"
-
 
 class Sweep(Declared):
     """A search over parameters; `search` is a W&B sweep configuration."""
-
-    kind = "Sweep"
 
 
 class TrainingRun(Declared):
     """One long job in stages, which goes on from its checkpoint."""
 
-    kind = "TrainingRun"
-
 
 class Function(Declared):
     """Containers that stay warm between the tasks that call them."""
-
-    kind = "Function"
 
 
 class Volume(Declared):
     """A directory that outlives sandboxes."""
 
-    kind = "Volume"
-
 
 class Provider(Declared):
     """Limits, prices and the account of a place to run."""
-
-    kind = "Provider"
 
 
 class Budget(Declared):
     """What all objects with certain labels may cost."""
 
-    kind = "Budget"
-
 
 class Secret(Declared):
     """Where values are found when a run starts."""
-
-    kind = "Secret"

@@ -23,3 +23,12 @@ async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
         for task in done:
             if not task.cancelled():
                 task.exception()  # heard, so that nobody is told of it
+
+
+async def woken(event: asyncio.Event, within_s: float) -> None:
+    """Wait until the event is set, and set it after within_s. No error, and no task of its own."""
+    alarm = asyncio.get_running_loop().call_later(within_s, event.set)
+    try:
+        await event.wait()
+    finally:
+        alarm.cancel()

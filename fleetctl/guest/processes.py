@@ -33,8 +33,10 @@ def ended() -> Iterator[Tuple[int, int]]:
         yield pid, status
 
 
-def is_held(path: str) -> bool:
-    """Whether a process has the exclusive lock of this file; False where there is no such file."""
+def is_held(path: str | os.PathLike[str]) -> bool:
+    """Whether a process has the exclusive lock of this file; False where there is no such file. Two
+    that ask at once do not take each other for a holder.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

@@ -167,11 +167,21 @@ USD_MAX = 1e9
 Usd = Annotated[float, BeforeValidator(_usd), Field(gt=0, le=USD_MAX)]
 WarnLevels = Annotated[
     tuple[Annotated[Int, Field(ge=1, le=100)], ...],
-    Field(max_length=10),
+    Field(
+        max_length=10,
+        description="Percent at which an event warns, as `80` or `[50, 80]`; default 80.",
+    ),
     BeforeValidator(_levels),
     AfterValidator(_rise),
 ]
-OnExceeded = Literal["Suspend", "Cancel", "Warn"]
+Currency = Annotated[Literal["USD"], Field(description="Always `USD`.")]
+OnExceeded = Annotated[
+    Literal["Suspend", "Cancel", "Warn"],
+    Field(
+        description="Suspend starts nothing more, Cancel fails the object, Warn only says so;"
+        " default Suspend."
+    ),
+]
 
 
 class OwnBudget(Spec):
@@ -180,13 +190,6 @@ class OwnBudget(Spec):
     """
 
     max_cost: Usd = Field(description="US dollars that all runs together may cost.")
-    currency: Literal["USD"] = Field(default="USD", description="Always `USD`.")
-    warn_at: WarnLevels = Field(
-        default=(80,),
-        description="Percent at which an event warns, as `80` or `[50, 80]`; default 80.",
-    )
-    on_exceeded: OnExceeded = Field(
-        default="Suspend",
-        description="Suspend starts nothing more, Cancel fails the object, Warn only says so;"
-        " default Suspend.",
-    )
+    currency: Currency = "USD"
+    warn_at: WarnLevels = (80,)
+    on_exceeded: OnExceeded = "Suspend"

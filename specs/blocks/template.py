@@ -8,9 +8,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, field_validator, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from fleetctl.specs.values.metrics import Metrics
 from fleetctl.specs.values.packages import OUTSIDE, is_inside
@@ -220,6 +227,25 @@ class VolumeMount(Spec):
     read_only: Bool = Field(default=False, description="Whether writes are refused; default false.")
 
 
+def _mounts_are_apart(value: tuple[VolumeMount, ...]) -> tuple[VolumeMount, ...]:
+    paths = [path for mount in value for path in (mount.mount_path, *mount.links)]
+    for path, times in Counter(paths).items():
+        if times > 1:
+            raise ValueError(f"two volumes or links lead to `{path}`; each path must be used once")
+    return value
+
+
+SecretNames = Annotated[
+    tuple[Name, ...],
+    Field(description="Names of Secret objects whose values join the environment."),
+]
+VolumeMounts = Annotated[
+    tuple[VolumeMount, ...],
+    Field(description="Volumes to mount; default none."),
+    AfterValidator(_mounts_are_apart),
+]
+
+
 class Template(Spec):
     """What one unit runs: at most one of `python`, `command` and `script`."""
 
@@ -254,12 +280,8 @@ class Template(Spec):
         default_factory=dict,
         description="Environment variables; a list of {name, value} is read as well; default none.",
     )
-    secrets: tuple[Name, ...] = Field(
-        default=(), description="Names of Secret objects whose values join the environment."
-    )
-    volumes: tuple[VolumeMount, ...] = Field(
-        default=(), description="Volumes to mount; default none."
-    )
+    secrets: SecretNames = ()
+    volumes: VolumeMounts = ()
     timeout_seconds: PositiveDuration | None = Field(
         default=None, description="Seconds or `5m` that one attempt may take; default: no limit."
     )
@@ -307,17 +329,6 @@ class Template(Spec):
     @classmethod
     def _env_from_list(cls, value: Any) -> Any:
         return _env_of_list(value) if isinstance(value, list) else value
-
-    @field_validator("volumes")
-    @classmethod
-    def _mounts_are_apart(cls, value: tuple[VolumeMount, ...]) -> tuple[VolumeMount, ...]:
-        paths = [path for mount in value for path in (mount.mount_path, *mount.links)]
-        for path, times in Counter(paths).items():
-            if times > 1:
-                raise ValueError(
-                    f"two volumes or links lead to `{path}`; each path must be used once"
-                )
-        return value
 
     @model_validator(mode="after")
     def _has_one_work(self) -> Template:

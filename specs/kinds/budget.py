@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from fleetctl.specs.blocks.common import LabelKey, LabelValue
-from fleetctl.specs.blocks.policies import OnExceeded, Usd, WarnLevels
+from fleetctl.specs.blocks.policies import Currency, OnExceeded, Usd, WarnLevels
 from fleetctl.specs.values.scalars import Spec
 
 
@@ -25,13 +25,6 @@ class BudgetSpec(Spec):
         description="When counting begins anew, in UTC; a week begins on Monday; default month.",
     )
     max_cost: Usd = Field(description="US dollars that the runs of a period may cost.")
-    currency: Literal["USD"] = Field(default="USD", description="Always `USD`.")
-    warn_at: WarnLevels = Field(
-        default=(80,),
-        description="Percent at which an event warns, as `80` or `[50, 80]`; default 80.",
-    )
-    on_exceeded: OnExceeded = Field(
-        default="Suspend",
-        description="Suspend starts nothing more, Cancel fails the object, Warn only says so;"
-        " default Suspend.",
-    )
+    currency: Currency = "USD"
+    warn_at: WarnLevels = (80,)
+    on_exceeded: OnExceeded = "Suspend"

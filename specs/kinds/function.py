@@ -9,9 +9,10 @@ from pydantic import Field, field_validator, model_validator
 from fleetctl.specs.blocks.template import (
     Image,
     Resources,
+    SecretNames,
     Source,
     Template,
-    VolumeMount,
+    VolumeMounts,
     check_requirements,
 )
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
@@ -44,12 +45,8 @@ class FunctionSpec(Spec):
         default_factory=dict,
         description="Environment variables; a template may add to them; default none.",
     )
-    secrets: tuple[Name, ...] = Field(
-        default=(), description="Names of Secret objects whose values join the environment."
-    )
-    volumes: tuple[VolumeMount, ...] = Field(
-        default=(), description="Volumes to mount; default none."
-    )
+    secrets: SecretNames = ()
+    volumes: VolumeMounts = ()
     min_containers: Count = Field(
         default=0, description="Containers that stay, and cost, also when nothing runs; default 0."
     )
@@ -65,11 +62,6 @@ class FunctionSpec(Spec):
     @classmethod
     def _env_from_list(cls, value: Any) -> Any:
         return Template.model_validate({"env": value}).env if isinstance(value, list) else value
-
-    @field_validator("volumes")
-    @classmethod
-    def _mounts_are_apart(cls, value: tuple[VolumeMount, ...]) -> tuple[VolumeMount, ...]:
-        return Template(volumes=value).volumes
 
     @model_validator(mode="after")
     def _has_its_requirements(self) -> FunctionSpec:

@@ -59,31 +59,13 @@ def _text(value: str) -> str:
     return value
 
 
-def _name(value: str) -> str:
-    if len(value) > 63 or not _NAME.fullmatch(value):
-        raise ValueError(
-            "a name must be 1 to 63 lower case letters, digits and `-`, "
-            "and begin and end with a letter or digit"
-        )
-    return value
+def _matching(pattern: re.Pattern[str], must: str, *, chars_max: int = COUNT_MAX) -> AfterValidator:
+    def check(value: str) -> str:
+        if len(value) > chars_max or not pattern.fullmatch(value):
+            raise ValueError(must)
+        return value
 
-
-def _env_name(value: str) -> str:
-    if not _ENV_NAME.fullmatch(value):
-        raise ValueError(
-            "an environment variable's name must be letters, digits and `_`, "
-            "and not begin with a digit"
-        )
-    return value
-
-
-def _credential_variable(value: str) -> str:
-    if not _CREDENTIAL_VARIABLE.fullmatch(value):
-        raise ValueError(
-            "it must be the name of an environment variable in capital letters, never the "
-            "credential itself"
-        )
-    return value
+    return AfterValidator(check)
 
 
 def _absolute_path(value: str) -> str:
@@ -127,17 +109,30 @@ Text = Annotated[str, AfterValidator(_text)]
 NonEmptyText = Annotated[str, AfterValidator(_text), Field(min_length=1)]
 Name = Annotated[
     str,
-    AfterValidator(_name),
+    _matching(
+        _NAME,
+        "a name must be 1 to 63 lower case letters, digits and `-`, "
+        "and begin and end with a letter or digit",
+        chars_max=63,
+    ),
     WithJsonSchema({"type": "string", "maxLength": 63, "pattern": f"^{_NAME.pattern}$"}),
 ]
 EnvName = Annotated[
     str,
-    AfterValidator(_env_name),
+    _matching(
+        _ENV_NAME,
+        "an environment variable's name must be letters, digits and `_`, "
+        "and not begin with a digit",
+    ),
     WithJsonSchema({"type": "string", "pattern": f"^{_ENV_NAME.pattern}$"}),
 ]
 CredentialVariable = Annotated[
     str,
-    AfterValidator(_credential_variable),
+    _matching(
+        _CREDENTIAL_VARIABLE,
+        "it must be the name of an environment variable in capital letters, never the "
+        "credential itself",
+    ),
     WithJsonSchema({"type": "string", "pattern": f"^{_CREDENTIAL_VARIABLE.pattern}$"}),
 ]
 SandboxPath = Annotated[

@@ -161,14 +161,7 @@ class Intents:
         run = work.history.live[stop.run]
         call = track.calls.get(run.name)
         if call is not None and _is_nowhere(run, call):
-            ended = replace(
-                run,
-                state=RunState.STOPPED,
-                reason=stop.reason,
-                message=stop.message,
-                ended_at_s=now_s,
-            )
-            self._records.end(work, ended, None)
+            self._records.stopped(work, run, stop.reason, stop.message, now_s=now_s)
             self._state.queue.add(track.resource.uid)
             return
         self._admission.stopped(run.provider, now_s)
@@ -193,8 +186,7 @@ class Intents:
             self._drop_call(run.name)
             if call is None or not _is_nowhere(run, replace(call, busy="")):
                 self._leftovers.end(leftover(run))
-            ended = replace(run, state=RunState.STOPPED, reason="Abandoned", ended_at_s=now_s)
-            self._records.end(work, ended, None)
+            self._records.stopped(work, run, "Abandoned", now_s=now_s)
 
     def drop(self, track: Track) -> None:
         uid = track.resource.uid

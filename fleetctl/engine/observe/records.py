@@ -73,6 +73,16 @@ class Records:
         work.history.changed(run)
         self._changed[run.name] = run
 
+    def stopped(
+        self, work: Work, run: Run, reason: str, message: str | None = None, *, now_s: float
+    ) -> None:
+        """Nothing of a live run is left at its provider, and it does not count as a failure."""
+        message = run.message if message is None else message
+        ended = replace(
+            run, state=RunState.STOPPED, reason=reason, message=message, ended_at_s=now_s
+        )
+        self.end(work, ended, None)
+
     def end(self, work: Work, run: Run, result: str | None) -> None:
         """A live run is over."""
         track = work.track

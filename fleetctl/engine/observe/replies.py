@@ -104,19 +104,11 @@ class Answers:
                     self._refused(work, run, call, reply.message, now_s)
             case StartWaits() if reply.reason == SANDBOX_CLOSED and run is not None:
                 # Nothing began there and nothing can: the unit goes to another sandbox.
-                ended = replace(run, state=RunState.STOPPED, reason=reply.reason, ended_at_s=now_s)
-                self._records.end(work, ended, None)
+                self._records.stopped(work, run, reply.reason, now_s=now_s)
                 self._records.closed(work, run.sandbox)
             case StartWaits() if reply.reason == BEGUN_AS_ANOTHER and run is not None:
                 # Under its name nothing can begin any more: the unit has another attempt.
-                ended = replace(
-                    run,
-                    state=RunState.STOPPED,
-                    reason=reply.reason,
-                    message=reply.message,
-                    ended_at_s=now_s,
-                )
-                self._records.end(work, ended, None)
+                self._records.stopped(work, run, reply.reason, reply.message, now_s=now_s)
             case StartWaits():
                 again_at_s = self._again(call, now_s, reply.retry_after_s)
                 wait = Wait(reply.reason, reply.message, again_at_s, account=reply.account)
@@ -191,11 +183,10 @@ class Answers:
             self._wait(work.track, run.name, Wait(REFUSED_ONCE, message, again_at_s))
             return
         elif self._has_another_place(work, run, message):
-            ended = replace(
-                run, state=RunState.STOPPED, reason="RefusedHere", message=message, ended_at_s=now_s
-            )
+            self._records.stopped(work, run, "RefusedHere", message, now_s=now_s)
             text = f"provider `{run.provider}` does not take it: {message}"
             self._state.say(work.resource.uid, "RefusedHere", text, kind="Warning")
+            return
         else:
             ended = replace(
                 run, state=RunState.REFUSED, reason="Refused", message=message, ended_at_s=now_s

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.tasks import woken
 from fleetctl.controllers.model import Alive, Observation, Run, RunState
 from fleetctl.engine.hurry import hurry_start
 from fleetctl.engine.shared.boundary import NoAnswer, guarded
@@ -93,11 +94,7 @@ class Watcher:
         until_s = min([poll_at_s, *ours])
         if not self._pushed[provider]:
             left_s = max(0.0, until_s - self._state.clock.now_s())
-            alarm = asyncio.get_running_loop().call_later(left_s, wake.set)
-            try:
-                await wake.wait()
-            finally:
-                alarm.cancel()
+            await woken(wake, left_s)
         wake.clear()
 
     async def _ask(self, provider: str, names: list[str]) -> bool:

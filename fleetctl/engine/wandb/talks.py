@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.common.tasks import cancel
+from fleetctl.common.tasks import cancel, woken
 from fleetctl.controllers.wandb.handed import names_of
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.shared.boundary import NoAnswer, guarded
@@ -146,13 +146,9 @@ class Talks:
         elif talk.wanted.suspended and talk.said.state:
             span_s *= RESTING
         await asyncio.sleep(min(GAP_S, span_s))
-        woken = self._woken[uid]
-        alarm = asyncio.get_running_loop().call_later(span_s, woken.set)
-        try:
-            await woken.wait()
-        finally:
-            alarm.cancel()
-            woken.clear()
+        wake = self._woken[uid]
+        await woken(wake, span_s)
+        wake.clear()
 
     def _ask(self, spec: SweepSpec, namespace: str) -> Ask:
         """Raises Unavailable where the key is not there."""

@@ -11,6 +11,7 @@ import json
 from typing import Any, Callable, Optional, Sequence
 
 from fleetctl.guest.task.task import Submitted
+from fleetctl.guest.task.text import wrong_field
 
 FINAL_BYTES_MAX = 8 * 1024 * 1024  # what one line to the host carries; larger things go to a volume
 
@@ -78,23 +79,14 @@ def encode_final(value: Any) -> str:
         text = _encode_final(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
         sort = ValueError if isinstance(error, ValueError) else TypeError
-        raise sort(f"SUBMIT: {_wrong_field(value)}cannot be written as JSON: {error}") from None
+        wrong = wrong_field(value, _encode_final) or "the value"
+        raise sort(f"SUBMIT: {wrong} cannot be written as JSON: {error}") from None
     if len(text) > FINAL_BYTES_MAX:
         raise ValueError(
             f"SUBMIT: the values have {len(text)} bytes as JSON, and {FINAL_BYTES_MAX} is the most"
             " (write large data to a volume and submit its path)"
         )
     return text
-
-
-def _wrong_field(value: Any) -> str:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            try:
-                _encode_final(item)
-            except (TypeError, ValueError, RecursionError, OverflowError):
-                return f"field `{key}` "
-    return "the value "
 
 
 def _plain(value: Any) -> Any:

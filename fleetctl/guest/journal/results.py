@@ -101,6 +101,21 @@ def read_file(directory: int, name: str, offset: int, limit: int) -> Optional[by
         os.close(handle)
 
 
+def read_below(
+    directory: str, name: str, offset: int, limit: int, *, dir_fd: Optional[int] = None
+) -> Optional[bytes]:
+    """As `read_file`, with the directory opened first, without following either."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        files = os.open(directory, flags, dir_fd=dir_fd)
+    except OSError:
+        return None
+    try:
+        return read_file(files, name, offset, limit)
+    finally:
+        os.close(files)
+
+
 def _read(handle: int, offset: int, size: int) -> bytes:
     parts = []
     while size > 0:

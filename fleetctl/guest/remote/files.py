@@ -133,13 +133,6 @@ def forget(name: str) -> None:
 
 
 def _read(name: str, offset: int, limit: int) -> Any:
-    from fleetctl.guest.journal.results import read_file
+    from fleetctl.guest.journal.results import read_below
 
-    try:
-        files = os.open(place.FILES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return read_file(files, name, offset, limit)
-    finally:
-        os.close(files)
+    return read_below(place.FILES, name, offset, limit)

@@ -21,7 +21,7 @@ from fleetctl.guest.task.chunking import (
 )
 from fleetctl.guest.task.finite import named, without_nan
 from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
-from fleetctl.guest.task.text import encoder_with, parse
+from fleetctl.guest.task.text import encoder_with, parse, wrong_field
 from fleetctl.guest.task.volumes import Buffers, Storage
 
 TYPE_CHECKING = False  # `typing` costs more to import than a short task does
@@ -167,7 +167,8 @@ def check_result(value: Any) -> tuple[str, str, str]:
             value, changed = without_nan(value, _scalar)
             text = _encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        return f"the result cannot be written as JSON ({_where(value)}{error})", "", ""
+        reason = ": ".join(filter(None, [wrong_field(value, _encode), str(error)]))
+        return f"the result cannot be written as JSON ({reason})", "", ""
     if len(text) > RESULT_BYTES_MAX:
         return (
             (
@@ -302,17 +303,6 @@ _OURS = check_result.__code__.co_filename
 
 # Made once: an encoder made for each result would touch more memory than the result itself.
 _encode = encoder_with(_scalar)
-
-
-def _where(value: Any) -> str:
-    """Names the first field that cannot be written, when that can be told."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            try:
-                _encode(item)
-            except (TypeError, ValueError, RecursionError, OverflowError):
-                return f"field `{key}`: "
-    return ""
 
 
 def _nothing(_: dict[str, Any]) -> None:

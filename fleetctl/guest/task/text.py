@@ -42,6 +42,17 @@ def encoder_with(default: Callable[[Any], Any]) -> Callable[[Any], str]:
     return encode
 
 
+def wrong_field(value: Any, encode: Callable[[Any], str]) -> str:
+    """Names the first field that cannot be written; empty when that cannot be told."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            try:
+                encode(item)
+            except (TypeError, ValueError, RecursionError, OverflowError):
+                return f"field `{key}`"
+    return ""
+
+
 def parse(text: str) -> Any:
     """Strict: raises ValueError for NaN, overlong integers and anything after the value."""
     text = text.strip(" \t\r\n")

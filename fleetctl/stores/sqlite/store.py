@@ -35,14 +35,14 @@ class SqliteStore:
     def __init__(self, session: Session, lock: state_dir.Lock | None = None) -> None:
         self._session = session
         self._lock = lock
-        self._resources = SqliteResources(session)
-        self._sleep = SqliteSleep(session)
-        self._runs = SqliteRuns(session)
-        self._ledger = SqliteLedger(session)
-        self._creates = SqliteCreates(session)
-        self._cache = SqliteCache(session)
-        self._events = SqliteEvents(session)
-        self._gone = SqliteGone(session)
+        self.resources = SqliteResources(session)
+        self.sleep = SqliteSleep(session)
+        self.runs = SqliteRuns(session)
+        self.ledger = SqliteLedger(session)
+        self.creates = SqliteCreates(session)
+        self.cache = SqliteCache(session)
+        self.events = SqliteEvents(session)
+        self.gone = SqliteGone(session)
 
     @property
     def store_id(self) -> str:
@@ -52,38 +52,6 @@ class SqliteStore:
     def epoch(self) -> int:
         """Which opening of the store this is; rises by at least one each time."""
         return self._session.identity.epoch
-
-    @property
-    def resources(self) -> SqliteResources:
-        return self._resources
-
-    @property
-    def sleep(self) -> SqliteSleep:
-        return self._sleep
-
-    @property
-    def runs(self) -> SqliteRuns:
-        return self._runs
-
-    @property
-    def ledger(self) -> SqliteLedger:
-        return self._ledger
-
-    @property
-    def creates(self) -> SqliteCreates:
-        return self._creates
-
-    @property
-    def cache(self) -> SqliteCache:
-        return self._cache
-
-    @property
-    def events(self) -> SqliteEvents:
-        return self._events
-
-    @property
-    def gone(self) -> SqliteGone:
-        return self._gone
 
     def transaction(self) -> AbstractContextManager[None]:
         return self._session.transaction()

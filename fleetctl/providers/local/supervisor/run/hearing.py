@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Callable
+from typing import Callable, Optional
 
 from ..io.poller import Poller
 from .sandbox import CHANNEL_LINE_BYTES_MAX, Run, Sandbox
@@ -70,9 +70,8 @@ class Hearing:
         """Move some output to the log; False when there is none now."""
         if run.output is None:
             return False
-        try:
-            data = os.read(run.output, READ_BYTES_MAX)
-        except BlockingIOError:
+        data = _read(run.output)
+        if data is None:
             return False
         if data:
             run.log.write(data)
@@ -93,12 +92,9 @@ class Hearing:
         """Take in some events; False when there are none now."""
         if sandbox.channel is None:
             return False
-        try:
-            data = os.read(sandbox.channel, READ_BYTES_MAX)
-        except BlockingIOError:
+        data = _read(sandbox.channel)
+        if data is None:
             return False
-        except OSError:
-            data = b""
         if not data:
             self.hang_up(sandbox)
             return False
@@ -140,6 +136,16 @@ class Hearing:
         elif kind == "done" and sandbox.serves and isinstance(event.get("exit"), int):
             run.exit_code = event["exit"] & 0xFF
             self._done(sandbox, run)
+
+
+def _read(handle: int) -> Optional[bytes]:
+    """None when there is nothing now; empty when nobody writes there any more."""
+    try:
+        return os.read(handle, READ_BYTES_MAX)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
 
 
 _TOO_LONG = {"reason": "ResultInvalid", "message": "the task said more than a result may hold"}

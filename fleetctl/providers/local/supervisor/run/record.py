@@ -10,7 +10,7 @@ import time
 from typing import Any, Optional
 
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.journal.results import read_file
+from fleetctl.guest.journal.results import read_below
 
 TEMPORARY = "tmp"  # in there
 PRIVATE = ".fleetctl"  # in the work directory: parameters, result, metrics, temporary files
@@ -41,17 +41,5 @@ def forget_result(work: str) -> None:
 
 
 def read_private(work: int, name: str, offset: int, limit: int) -> Optional[bytes]:
-    """At most `limit` + 1 bytes of a task's file; None when there is none, or no regular file.
-
-    The task could have put a link or a pipe at any step of the path, so every step is opened
-    without following.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    try:
-        directory = os.open(PRIVATE, flags, dir_fd=work)
-    except OSError:
-        return None
-    try:
-        return read_file(directory, name, offset, limit)
-    finally:
-        os.close(directory)
+    """See `read_below`; a file of the task whose work directory is open as `work`."""
+    return read_below(PRIVATE, name, offset, limit, dir_fd=work)
