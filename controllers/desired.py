@@ -87,7 +87,9 @@ class Desired:
     uncached: str = ""  # why no result is used again, or empty
     lacking: Lacking | None = None  # what it needs of another object, while that is not known
     swept: bool = False  # all that its runs left at providers, logs too, is freed
-    leaving: str = ""  # of a deleted one: what else must be done before it may go, as a sentence
+    before_removal: str = (
+        ""  # of a deleted one: what else must be done before it may go, as a sentence
+    )
     # What the pass may spend; taken from as it decides.
     allowance: Allowance = field(default_factory=Allowance)
     estimate: Estimate | None = None  # of the whole, when its spec was applied

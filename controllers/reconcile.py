@@ -49,9 +49,9 @@ def _delete(desired: Desired, history: History, now_s: float) -> Plan | None:  #
     if not history.live and not history.sandboxes:
         if not desired.swept:
             actions = (FreeScratch(desired.uid, False, "deleted"),)
-        elif not desired.leaving:
+        elif not desired.before_removal:
             actions = (Drop(desired.uid, "deleted, and nothing of it is left"),)
-    waiting = (*stopping_because(history, desired), *filter(None, (desired.leaving,)))
+    waiting = (*stopping_because(history, desired), *filter(None, (desired.before_removal,)))
     return Plan(actions, Phase.DELETING, "Deleted", waiting_on=waiting)
 
 

@@ -53,7 +53,7 @@ def status_of(
     where = Counter(run.provider for run in history.live.values())
     worked_s, working_since_s = history.working.figures(history.live.values())
     status: Status = {
-        **told(plan),
+        **plan_status(plan),
         "observedGeneration": desired.generation,
         "total": desired.controller.total,
         "active": len(history.live),
@@ -113,7 +113,7 @@ def status_of(
     return status
 
 
-def told(plan: Plan) -> Status:
+def plan_status(plan: Plan) -> Status:
     """How it stands and why, of every kind: with the hint apart from what it helps with."""
     message, hint = parted(plan.message)
     waits = [parted(line) for line in plan.waiting_on]

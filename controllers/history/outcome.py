@@ -75,13 +75,13 @@ def _ended(run: Run, seen: Ended) -> Run:
     )
 
 
-def _resumed(run: Run, told: Checkpoints) -> int | None:
-    return run.resumed_step if told.resumed is None else told.resumed
+def _resumed(run: Run, checkpoints: Checkpoints) -> int | None:
+    return run.resumed_step if checkpoints.resumed is None else checkpoints.resumed
 
 
-def _saved(run: Run, told: Checkpoints) -> int | None:
+def _saved(run: Run, checkpoints: Checkpoints) -> int | None:
     """The highest of all that it completed."""
-    known = [one.step for one in told.saved]
+    known = [one.step for one in checkpoints.saved]
     return max([*known, *([] if run.saved_step is None else [run.saved_step])], default=None)
 
 

@@ -254,14 +254,14 @@ class Sweep(KindController):
         )
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:
-        desired_now, early = as_desired(self, run), self.spec.search.early_terminate
-        if isinstance(desired_now, StopNow):
-            return desired_now
+        decision, early = as_desired(self, run), self.spec.search.early_terminate
+        if isinstance(decision, StopNow):
+            return decision
         if (stop := stopped_there(self.handed, run)) is not None:
             return stop
         if early is None or history.curves is None:
-            return desired_now
-        return early_end(history.curves, run.name, early) or desired_now
+            return decision
+        return early_end(history.curves, run.name, early) or decision
 
     def verdict(self, history: History) -> Verdict | None:
         done, failed = len(history.succeeded), len(history.failed)

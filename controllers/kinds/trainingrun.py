@@ -210,11 +210,11 @@ class TrainingRun(KindController):
         return self._present(history) == index and not history.live
 
     def keep(self, history: History, run: Run) -> Keep | StopNow:
-        desired_now, present = as_desired(self, run), self._present(history)
-        if isinstance(desired_now, StopNow) or present is None or present == run.index:
-            return desired_now
+        decision, present = as_desired(self, run), self._present(history)
+        if isinstance(decision, StopNow) or present is None or present == run.index:
+            return decision
         if self.policy.rollout is not Rollout.REPLACE:
-            return desired_now
+            return decision
         why = f"stage {self._stages[present].name} runs first, and it builds on that"
         return StopNow("Superseded", why)
 
@@ -305,12 +305,12 @@ def _stages(spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins) -> 
         index = known.get(name)
         if index is None:
             index, free = free, free + 1
-        desired_now = spec.placement_of(at)
+        placement = spec.placement_of(at)
         yield _Stage(
             index=index,
             name=name,
             template=template,
-            placement=placement_of(desired_now),
-            template_hash=template_hash(template, desired_now, pins, spec.params_from),
+            placement=placement_of(placement),
+            template_hash=template_hash(template, placement, pins, spec.params_from),
             own=content_of(template, pins, spec.params_from),
         )

@@ -323,15 +323,15 @@ def policy_of(
     )
 
 
-def placement_of(desired_now: blocks.Placement) -> Placement:
+def placement_of(placement: blocks.Placement) -> Placement:
     """Where a running kind's units may run as plain data."""
-    spill = desired_now.spill_over
+    spill = placement.spill_over
     return Placement(
         tuple(
-            Candidate(it.provider, _per_s(it.max_price_per_hour, desired_now.max_price_per_hour))
-            for it in desired_now.candidates
+            Candidate(it.provider, _per_s(it.max_price_per_hour, placement.max_price_per_hour))
+            for it in placement.candidates
         ),
-        cheapest=desired_now.any_of is not None,
+        cheapest=placement.any_of is not None,
         spill=Spill(spill.after_seconds, frozenset(spill.on)),
     )
 

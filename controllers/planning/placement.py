@@ -119,7 +119,7 @@ def judge(
     return (*_ranked(placement, fitting, room), *losers)
 
 
-def at_capacity_because(usd_per_s: float | None, capacity: Capacity) -> str:
+def why_full(usd_per_s: float | None, capacity: Capacity) -> str:
     """Why not one sandbox of this price can start there now; empty when one can."""
     if capacity.free is not None and capacity.free <= 0:
         return capacity.full or "it holds as many sandboxes as it may"
@@ -179,7 +179,7 @@ def _ranked(
     for candidate, offer in fitting:
         name, price = candidate.provider, offer.usd_per_s
         capacity = room.get(name, Capacity())
-        full = at_capacity_because(price, capacity)
+        full = why_full(price, capacity)
         if full:
             why = full
         elif winner is None:

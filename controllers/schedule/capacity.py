@@ -16,9 +16,9 @@ from fleetctl.controllers.planning.placement import (
     Capacity,
     Judgement,
     Offer,
-    at_capacity_because,
     judge,
     spill_reason,
+    why_full,
 )
 from fleetctl.controllers.planning.plan import Shortage, Stop
 from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
@@ -74,7 +74,7 @@ class Slots:
             free=None if left.free is None else left.free - 1,
             spare_usd_per_s=None if spare is None or price is None else spare - price,
         )
-        if at_capacity_because(price, left):
+        if why_full(price, left):
             self._judged.clear()
 
     def full(self, template_hash: str) -> tuple[Judgement, ...]:
@@ -99,7 +99,7 @@ class Slots:
 
     def _open(self, judged: Judgement) -> bool:
         capacity = self._left.get(judged.provider, Capacity())
-        return judged.fits and not at_capacity_because(judged.usd_per_s, capacity)
+        return judged.fits and not why_full(judged.usd_per_s, capacity)
 
 
 def placed(judged: tuple[Judgement, ...]) -> str:

@@ -42,11 +42,11 @@ def stopped_there(handed: Handed | None, run: Run) -> StopNow | None:
 
 def ended_there(handed: Handed, history: History) -> Verdict | None:
     """The sweep is over at W&B for a reason of its own; None where its trials say how it ended."""
-    said = handed.said
-    if said.state == CANCELED:
+    report = handed.report
+    if report.state == CANCELED:
         return Verdict(False, CANCELED_BY_WANDB, "the sweep was cancelled at W&B")
-    if said.gone:
-        return Verdict(False, SWEEP_GONE, said.gone, waits_for_live=True)
+    if report.gone:
+        return Verdict(False, SWEEP_GONE, report.gone, waits_for_live=True)
     if handed.over and not history.taken and next(handed.next(history), None) is None:
         return Verdict(True, "Completed", "W&B handed out no run")
     return None
@@ -62,14 +62,14 @@ def all_ended(handed: Handed, history: History) -> bool:
 
 def lacking_of(handed: Handed) -> Lacking | None:
     """Why nothing more begins, for people; None while W&B is asked and answers."""
-    said = handed.said
-    if said.trouble is not None:
-        reason, message = said.trouble
+    report = handed.report
+    if report.trouble is not None:
+        reason, message = report.trouble
         return Lacking(message, reason=reason)
-    if said.home is None:
+    if report.home is None:
         return Lacking("W&B is being asked for the sweep", reason=AWAITS_WANDB)
-    if said.state == PAUSED:
-        text = with_hint("the sweep is paused at W&B", f"resume it on its page, {said.home.url}")
+    if report.state == PAUSED:
+        text = with_hint("the sweep is paused at W&B", f"resume it on its page, {report.home.url}")
         return Lacking(text, reason=PAUSED_BY_WANDB)
     return None
 
@@ -80,7 +80,7 @@ def handed_trial(
     """What ties the program of a trial to the run that W&B has handed out. command: the search's
     own; None where the template has another.
     """
-    home = handed.said.home
+    home = handed.report.home
     if home is None:
         return None
     return replace(

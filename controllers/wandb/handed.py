@@ -1,8 +1,8 @@
 """The trials of a sweep that is W&B's: each is a run that it has handed out, under an index of ours
 from then on. Pure; called by sweep.py.
 
-What W&B said last comes as data (`Said`); who asks it is fleetctl/engine/wandb. A run is known by
-the id that W&B gave it: our own rows keep it, so that after a restart none begins twice.
+What W&B said last comes as data (`SweepReport`); who asks it is fleetctl/engine/wandb. A run is
+known by the id that W&B gave it: our own rows keep it, so that after a restart none begins twice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SweepReport:
     """What W&B said of a sweep last. state: "" while nobody has asked.
 
     handed: run id -> parameters, of runs that may have no row yet. stopped: runs that somebody
@@ -81,7 +81,7 @@ class Handed:
         self._trials = trials
         self.points: dict[int, Params] = {}
         self.run_ids: dict[int, str] = {}
-        self.said = Said()
+        self.report = SweepReport()
         self._indexes: dict[str, int] = {}
         self._next = 0
 
@@ -90,10 +90,10 @@ class Handed:
         if run.wandb:
             self._take(run.index, run.wandb, json.loads(run.params))
 
-    def hear(self, said: Said) -> None:
+    def hear(self, report: SweepReport) -> None:
         """What W&B said since; a run that is new gets the next index."""
-        self.said = said
-        for run_id, params in said.handed.items():
+        self.report = report
+        for run_id, params in report.handed.items():
             if run_id not in self._indexes:
                 self._take(self._next, run_id, params)
 
@@ -124,7 +124,7 @@ class Handed:
         """Those to begin: none while W&B has paused the sweep. What it had handed out before it was
         finished is a run like any other.
         """
-        if self.said.state not in (PENDING, RUNNING, FINISHED) or self.said.gone:
+        if self.report.state not in (PENDING, RUNNING, FINISHED) or self.report.gone:
             return
         for at, index in enumerate(self._unbegun(history)):
             if self._trials is not None and len(history.taken) + at >= self._trials:
@@ -136,14 +136,14 @@ class Handed:
         """Whether W&B is to be asked for another run. Once it has sent an agent away, it is asked
         again when nothing runs any more: by then it knows whether that was all.
         """
-        said = self.said
+        report = self.report
         if self._trials is not None and len(history.taken) >= self._trials:
             return False
-        if said.home is None or said.trouble is not None or said.gone:
+        if report.home is None or report.trouble is not None or report.gone:
             return False
         idle = not history.unfinished and next(self.next(history), None) is None
-        return said.state in (PENDING, RUNNING) and (
-            said.exits == 0 or (idle and said.exits < EXITS_BELIEVED)
+        return report.state in (PENDING, RUNNING) and (
+            report.exits == 0 or (idle and report.exits < EXITS_BELIEVED)
         )
 
     def room(self, history: History, *, most: int) -> int:
@@ -155,30 +155,30 @@ class Handed:
         return max(0, ends)
 
     def _unbegun(self, history: History) -> Iterator[int]:
-        """Ascending. What has begun stays among `said.handed` for a while."""
-        indexes = (self._indexes[run_id] for run_id in self.said.handed)
+        """Ascending. What has begun stays among `report.handed` for a while."""
+        indexes = (self._indexes[run_id] for run_id in self.report.handed)
         return iter(sorted(index for index in indexes if index not in history.taken))
 
     def is_stopped(self, index: int) -> bool:
-        return self.run_ids.get(index, "") in self.said.stopped
+        return self.run_ids.get(index, "") in self.report.stopped
 
     @property
     def over(self) -> bool:
         """W&B hands out no more, for good."""
-        said = self.said
-        ended = said.exits >= EXITS_BELIEVED or (said.state and said.state not in OPEN_STATES)
-        return bool(said.sure and ended)
+        report = self.report
+        ended = report.exits >= EXITS_BELIEVED or (report.state and report.state not in OPEN_STATES)
+        return bool(report.sure and ended)
 
     def status(self) -> dict[str, object]:
         """`status.wandb`."""
-        said = self.said
-        out: dict[str, object] = {"state": said.state}
-        if said.home is not None:
-            out = {"id": said.home.id, "url": said.home.url, **out}
+        report = self.report
+        out: dict[str, object] = {"state": report.state}
+        if report.home is not None:
+            out = {"id": report.home.id, "url": report.home.url, **out}
         known = {
-            "runCount": said.run_count,
-            "runCountExpected": said.expected,
-            "bestLoss": said.best,
+            "runCount": report.run_count,
+            "runCountExpected": report.expected,
+            "bestLoss": report.best,
         }
         return out | {name: value for name, value in known.items() if value is not None}
 

@@ -83,7 +83,7 @@ class Declared:
             )
             found = findings(error, model, data, (where,))
             raise ManifestErrors(
-                [Problem(whose, 0, 0, path_text(it.subject) + it.said, it.hint) for it in found]
+                [Problem(whose, 0, 0, path_text(it.subject) + it.problem, it.hint) for it in found]
             ) from None
 
 

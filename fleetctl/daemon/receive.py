@@ -146,7 +146,7 @@ class Receiver:
         """
         providers = with_declared(self._state.providers, declared_in(manifests))
         forecaster = self._forecaster
-        if not may_cost(manifests, providers, self._market.said):
+        if not may_cost(manifests, providers, self._market.declared):
             forecaster = None
         looked_at = [it for it in manifests if worth_a_look(it.spec)]
         if forecaster is None and not looked_at:
@@ -208,7 +208,7 @@ class Receiver:
             state.store,
             changes,
             state.providers,
-            self._market.said,
+            self._market.declared,
             lambda name: values.get(name) or self._secrets.value(name),
             starts_here=True,
         )

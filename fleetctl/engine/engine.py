@@ -171,7 +171,7 @@ class Engine:
         """A Provider object came, changed or went: who starts or waits for room looks again."""
         if not self.market.refresh():
             return
-        self.rate_limiters.limit_creates(self.market.said)
+        self.rate_limiters.limit_creates(self.market.declared)
         self._admission.reckon(self.state.clock.now_s())
         for uid, track in self.state.tracks.items():
             if track.work is not None:

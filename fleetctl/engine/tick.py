@@ -121,7 +121,7 @@ class Ticks:
         self._state.tracks.forget()
         self._state.owner_of.clear()
         self._state.inbox.facts.clear()
-        self._reading.desired_now.clear()
+        self._reading.changed_rows.clear()
         self._watched, _ = self._state.store.resources.watch(FROM_NOW)
         for uid in self._sleepers.awake(self._state.clock.now_s()):
             resource = self._state.store.resources.of(uid)
@@ -202,7 +202,7 @@ class Ticks:
         """Which resources were written since the last look, by specs made through the store."""
         self._watched, rows = self._state.store.resources.watch(self._watched)
         for row in rows:
-            self._reading.desired_now[row.uid] = row
+            self._reading.changed_rows[row.uid] = row
             self._state.queue.add(row.uid)
 
     def _start_over(self, now_s: float) -> None:

@@ -82,7 +82,8 @@ class Manifest:
         """What is found in it later, each at its place in the file."""
         if self.source is None:  # it was made from a stored object
             return [
-                Problem(self.path, 0, 0, path_text(it.subject) + it.said, it.hint) for it in found
+                Problem(self.path, 0, 0, path_text(it.subject) + it.problem, it.hint)
+                for it in found
             ]
         here = self.source
         wanted = [(here.prefix, it.path) for it in found]

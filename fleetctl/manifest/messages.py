@@ -28,7 +28,7 @@ FIELDS_LISTED_MAX = 12
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something wrong, before it has a line. Its text is `subject` followed by `said`.
+    """Something wrong, before it has a line. Its text is `subject` followed by `problem`.
 
     path: an existing place in the document. at_key: the key is wrong, not its value. row: of a text
     in lines of its own, which of them, from 1.
@@ -36,7 +36,7 @@ class Finding:
 
     path: Path
     subject: Path
-    said: str
+    problem: str
     hint: str = ""
     at_key: bool = False
     row: int = 0

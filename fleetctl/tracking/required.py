@@ -57,7 +57,7 @@ class Required:
         if holder is not manifest.spec:
             changed = manifest.spec.model_copy(update={"template": changed})
         for finding in wrong_in(changed):
-            said = path_text(finding.subject) + finding.said
+            said = path_text(finding.subject) + finding.problem
             raise UsageError(f"{where}: {said}", hint=finding.hint)
         return replace(manifest, spec=changed)
 

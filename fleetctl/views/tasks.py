@@ -66,10 +66,8 @@ def is_outdated(run: RunRow, seen: View) -> bool:
     if not run.content or not isinstance(contents, list) or not contents:
         return False
     # A single one is that of all; of a kind whose units differ there is one for each.
-    desired_now = str(contents[min(run.index, len(contents) - 1)])
-    return (
-        bool(desired_now) and run.content != desired_now
-    )  # empty: the spec has no such unit any more
+    wanted = str(contents[min(run.index, len(contents) - 1)])
+    return bool(wanted) and run.content != wanted  # empty: the spec has no such unit any more
 
 
 def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:

@@ -229,10 +229,10 @@ def config_of(text: str) -> dict[str, Any]:
     return json.loads(json.dumps(found, default=str)) if isinstance(found, dict) else {}
 
 
-def _command(said: Mapping[str, Any]) -> Command:
-    arguments = said.get("args")
+def _command(reply: Mapping[str, Any]) -> Command:
+    arguments = reply.get("args")
     params = _values(arguments) if isinstance(arguments, dict) else None
-    return Command(str(said.get("type") or ""), str(said.get("run_id") or ""), params)
+    return Command(str(reply.get("type") or ""), str(reply.get("run_id") or ""), params)
 
 
 def _values(config: Mapping[str, Any]) -> dict[str, Any]:

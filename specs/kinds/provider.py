@@ -75,7 +75,7 @@ class ProviderAccount(Spec):
     )
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def declared(self) -> tuple[str, ...]:
         """The fields that are given, as a manifest has them."""
         return tuple(self.model_dump(by_alias=True, exclude_none=True))
 
@@ -111,10 +111,10 @@ class ProviderSpec(Spec):
             return self
         if self.type is None:
             raise ValueError("an `account` needs a `type` beside it")
-        said, sort = set(self.account.said), SORTS[self.type]
+        given, sort = set(self.account.declared), SORTS[self.type]
         if not sort.accounts:
             raise ValueError(f"type `{self.type}` has no accounts")
-        own = said - set(sort.extras)
+        own = given - set(sort.extras)
         if not any(own == set(way) for way in sort.accounts):
             needs = ", or ".join(" and ".join(f"`{name}`" for name in way) for way in sort.accounts)
             raise ValueError(f"an account of type `{self.type}` needs {needs}, and no other")

@@ -99,7 +99,7 @@ class Stage(Spec):
         changes |= {name: it for name in _IN_PLACE if (it := getattr(self, name)) is not None}
         return template.model_copy(update=changes)
 
-    def said(self) -> tuple[str, ...]:
+    def work_fields(self) -> tuple[str, ...]:
         """Of the fields that stand in place of the template's, and of the run's, those it has."""
         beside = ("placement", "nodes", "ray")
         return tuple(it for it in (*_IN_PLACE, *beside) if getattr(self, it) is not None)
@@ -164,7 +164,7 @@ class TrainingRunSpec(Execution):
     def _is_fit(self, stage: Stage) -> None:
         """Raises ValueError for what goes together with nothing that the template says."""
         function = self.template.function
-        for name in stage.said():
+        for name in stage.work_fields():
             if function is not None and name in FUNCTION_FIELDS:
                 message = f"`{name}` of stage `{stage.name}` belongs to function/{function}"
                 raise ValueError(f"{message}; give it there")
@@ -196,9 +196,9 @@ class TrainingRunSpec(Execution):
 
     def parts(self) -> Iterator[Part]:
         """The template, where a stage leaves it as it is, and each stage that does not."""
-        if not self.stages or not all(stage.said() for stage in self.stages):
+        if not self.stages or not all(stage.work_fields() for stage in self.stages):
             template = with_nodes(self.template, self.nodes, self.proc_per_node, self.ray)
             yield Part(("template",), template, self.placement)
         for at, stage in enumerate(self.stages):
-            if own := stage.said():
+            if own := stage.work_fields():
                 yield Part(("stages", at), self.template_of(at), self.placement_of(at), own)

@@ -26,20 +26,20 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """`before` or `after` is UNSET where the field is not there. said: what differs, where neither
-    value tells it.
+    """`before` or `after` is UNSET where the field is not there. difference: what differs, where
+    neither value tells it.
     """
 
     path: str
     before: object
     after: object
-    said: str = ""
+    difference: str = ""
 
     @property
     def short(self) -> str:
         """`parallelism 8 -> 16`; the path alone where a value is too long for a line."""
-        if self.said:
-            return f"{self.path} {self.said}"
+        if self.difference:
+            return f"{self.path} {self.difference}"
         old, new = value_text(self.before), value_text(self.after)
         return f"{self.path} {old} -> {new}" if old and new else self.path
 

@@ -54,10 +54,10 @@ class Cap:
 
 
 def caps_of(
-    desired: Resource, desired_rows: Iterable[Resource], now: Cost, *, spent_usd: float
+    desired: Resource, objects: Iterable[Resource], now: Cost, *, spent_usd: float
 ) -> tuple[Cap, ...]:
     """The object's own budget first, then the Budgets that select it."""
-    return (*_own(desired, now, spent_usd), *_shared(desired, desired_rows, now))
+    return (*_own(desired, now, spent_usd), *_shared(desired, objects, now))
 
 
 def _own(desired: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
@@ -67,8 +67,8 @@ def _own(desired: Resource, now: Cost, spent_usd: float) -> Iterator[Cap]:
         yield Cap(OWN, float(own["maxCost"]), spent_usd, now.expected, now.high, then)
 
 
-def _shared(desired: Resource, desired_rows: Iterable[Resource], now: Cost) -> Iterator[Cap]:
-    for budget in desired_rows:
+def _shared(desired: Resource, objects: Iterable[Resource], now: Cost) -> Iterator[Cap]:
+    for budget in objects:
         if budget.kind != "Budget" or budget.namespace != desired.namespace:
             continue
         try:

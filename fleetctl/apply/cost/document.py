@@ -31,19 +31,19 @@ def document(found: Report) -> dict[str, object]:
     }
 
 
-def planned(it: ObjectPlan) -> dict[str, object]:
+def planned(plan: ObjectPlan) -> dict[str, object]:
     made: dict[str, object] = {
-        "object": it.change.key,
-        "action": VERBS[it.verb],
-        "fields": [_field(field) for field in it.change.fields],
+        "object": plan.change.key,
+        "action": VERBS[plan.verb],
+        "fields": [_field(field) for field in plan.change.fields],
     }
-    parts = [text for text in (it.about, *it.notes) if text]
+    parts = [text for text in (plan.about, *plan.notes) if text]
     if parts:
         made["notes"] = parts
-    if it.work is not None:
-        made["work"] = _work(it.work)
-    if it.standing is not None:
-        made["standing"] = _standing(it.standing)
+    if plan.work is not None:
+        made["work"] = _work(plan.work)
+    if plan.warm is not None:
+        made["standing"] = _standing(plan.warm)
     return made
 
 

@@ -27,13 +27,13 @@ def forecast(
     with open_readonly(home) as stored:
         market = market_of(stored, changes, providers)
         found = report(stored, changes, market, SystemClock().now_s())
-    costs = (it for it in found.objects if it.work is not None or it.standing is not None)
+    costs = (it for it in found.objects if it.work is not None or it.warm is not None)
     return {it.change.key: Forecast(_estimate(it), planned(it)) for it in costs}
 
 
-def _estimate(it: ObjectPlan) -> Estimate:
+def _estimate(plan: ObjectPlan) -> Estimate:
     """Of a Function nothing: no sum bounds what goes on as long as it exists."""
-    if it.work is None:
+    if plan.work is None:
         return Estimate(None, 0.0, None)
-    total = it.work.total
+    total = plan.work.total
     return Estimate(total.expected, total.low, total.high)

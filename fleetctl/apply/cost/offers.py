@@ -38,20 +38,20 @@ LIVE = "live rates of the account"
 class Market:
     """specs: the objects that work may need as they will be, by (kind, name, namespace).
 
-    said: the Provider objects of them. held: (provider, USD a second, how many) of the sandboxes
+    declared: their Provider objects. held: (provider, USD a second, how many) of the sandboxes
     that are there now.
     """
 
     providers: Mapping[str, Backend]
-    desired_rows: Mapping[tuple[str, str, str], Resource]
-    said: Mapping[str, ProviderSpec]
+    objects: Mapping[tuple[str, str, str], Resource]
+    declared: Mapping[str, ProviderSpec]
     held: Sequence[tuple[str, float | None, int]] = ()
 
     def whole(self, template: Template, namespace: str) -> Template | None:
         """The template with what its Function adds; None while that is not declared."""
         if template.function is None:
             return template
-        function = self.desired_rows.get(("Function", template.function, namespace))
+        function = self.objects.get(("Function", template.function, namespace))
         if function is None:
             return None
         spec = parse_spec("Function", function.spec)
@@ -75,7 +75,9 @@ class Market:
 
     def usd_per_s(self, provider: str, template: Template) -> float | None:
         """Of one sandbox for a whole template."""
-        return engine_market.charged(self.providers[provider], self.said.get(provider), template)
+        return engine_market.charged(
+            self.providers[provider], self.declared.get(provider), template
+        )
 
     def quantum_s(self, provider: str) -> float:
         """What its bill rounds the life of a sandbox up to."""
@@ -122,7 +124,7 @@ class Market:
 
     def source(self, provider: str) -> str:
         """Where a price comes from, and of what day."""
-        value = self.said.get(provider)
+        value = self.declared.get(provider)
         if value is not None and value.prices is not None:
             return f"provider/{provider}"
         backend = self.providers.get(provider)
@@ -136,13 +138,13 @@ class Market:
         return f"{prices.source} of {prices.updated}"
 
     def _volume(self, name: str, *, namespace: str) -> Resource | None:
-        return self.desired_rows.get(("Volume", name, namespace))
+        return self.objects.get(("Volume", name, namespace))
 
     def _capacity(self, name: str) -> Capacity:
-        said = self.said.get(name) or ProviderSpec()
-        limits = (self.providers[name].contract.sandboxes_at_once, said.limits.max_concurrent)
+        spec = self.declared.get(name) or ProviderSpec()
+        limits = (self.providers[name].contract.sandboxes_at_once, spec.limits.max_concurrent)
         free = min((it for it in limits if it is not None), default=None)
-        most = said.breaker.max_spend_per_hour
+        most = spec.breaker.max_spend_per_hour
         full = f"its limit of {free} sandboxes is reached"
         if most is None:
             return Capacity(free=free, full=full)
@@ -174,10 +176,10 @@ def market_of(
     """
     asked = (kind.name for kind in KINDS.values() if not kind.runs)
     there = [it for name in asked for it in stored.resources.living(name)]
-    desired_rows = {
+    objects = {
         (it.kind, it.name, it.namespace): it for it in (*there, *(it.after for it in changes))
     }
-    living = {key: it for key, it in desired_rows.items() if it.deleted_at_s is None}
+    living = {key: it for key, it in objects.items() if it.deleted_at_s is None}
     fields = {}
     for (kind, name, _), resource in living.items():
         if kind == engine_market.KIND:

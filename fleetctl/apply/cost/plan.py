@@ -16,7 +16,7 @@ from fleetctl.apply.cost.lifetimes import warning
 from fleetctl.apply.cost.offers import Market
 from fleetctl.apply.cost.parts import Part, parts_of
 from fleetctl.apply.cost.report import ObjectPlan, Report, Verb, Work
-from fleetctl.apply.cost.warm import standing
+from fleetctl.apply.cost.warm import warm_cost
 from fleetctl.apply.draft import winner_note
 from fleetctl.controllers.reuse.impact import NOT_AGAIN, Impact, spent_usd
 from fleetctl.specs.kinds.registry import KINDS
@@ -29,7 +29,7 @@ def report(stored: Snapshot, changes: Sequence[Change], market: Market, now_s: f
     works = [it.work for it in objects if it.work is not None]
     places = [place for it in works for place in it.places if place.judged.fits]
     used = {f"{place.judged.provider}: {place.source}" for place in places}
-    used |= {it.standing.source for it in objects if it.standing is not None}
+    used |= {it.warm.source for it in objects if it.warm is not None}
     return Report(
         objects=tuple(objects),
         now=_sum(it.now for it in works),
@@ -50,7 +50,7 @@ def _object(stored: Snapshot, change: Change, market: Market, now_s: float) -> O
         _about(change),
         work,
         tuple(_notes(change, verb, work)),
-        standing(change.after, market) if stays else None,
+        warm_cost(change.after, market) if stays else None,
     )
 
 
@@ -129,7 +129,7 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         caps=()
         if goes
         else caps_of(
-            change.after, market.desired_rows.values(), now, spent_usd=found.history.charged_usd
+            change.after, market.objects.values(), now, spent_usd=found.history.charged_usd
         ),
     )
 

@@ -82,7 +82,7 @@ class ObjectPlan:
     about: str  # a phrase on what a thing without work is
     work: Work | None
     notes: tuple[str, ...] = ()
-    standing: WarmCost | None = None  # of a Function that keeps containers warm
+    warm: WarmCost | None = None  # of a Function that keeps containers warm
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ class WarmCost:
         return stands(self.containers, per_hour(self.least_usd_per_s), per_hour(self.usd_per_s))
 
 
-def standing(desired: Resource, market: Market) -> WarmCost | None:
+def warm_cost(desired: Resource, market: Market) -> WarmCost | None:
     """None of what keeps nothing warm, or nothing that costs."""
     if desired.kind != KIND:
         return None
@@ -53,5 +53,5 @@ def standing(desired: Resource, market: Market) -> WarmCost | None:
         usd_per_s=None if each is None else each * spec.min_containers,
         least_usd_per_s=None if least is None else least * spec.min_containers,
         source=f"{spec.provider}: {market.source(spec.provider)}",
-        caps=caps_of(desired, market.desired_rows.values(), UNKNOWN, spent_usd=0.0),
+        caps=caps_of(desired, market.objects.values(), UNKNOWN, spent_usd=0.0),
     )

@@ -144,7 +144,7 @@ async def _refusal(
     # Where there is no choice, volumes and Functions kept elsewhere are told with both places.
     several = len(part.placement.candidates) > 1
     volume = partial(_volume, world, manifest.namespace)
-    price = charged(backend, world.said.get(name), template)
+    price = charged(backend, world.declared.get(name), template)
     own = backend.lacks(template)
     lacking = lacks(name, backend, template, volume) if several else own
     if foreseen is not None and lacking == own:

@@ -53,7 +53,7 @@ class World:
     found: Callable[[str, str, str], Resource | None]
     named: Callable[[str], Sequence[tuple[str, str]]]  # (name, namespace) of all of a kind
     providers: Mapping[str, Backend]
-    said: Mapping[str, ProviderSpec]
+    declared: Mapping[str, ProviderSpec]
     lookup: Lookup
     starts_here: bool
 

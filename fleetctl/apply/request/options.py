@@ -144,15 +144,17 @@ def expect(request: Request, stored: Stored, changes: Sequence[Change]) -> None:
             raise _moved(f"{key} would be {found[key].outcome}, and it is not in the plan")
         if key not in found:
             raise _moved(f"{key} is not touched any more")
-        if planned[key] != standing(found[key]):
+        if planned[key] != version_of(found[key]):
             raise _moved(f"{key} changed since")
-    desired_rows = expected.get("wishes")
-    if isinstance(desired_rows, dict) and desired_rows != desired_now(changes):
-        differ = [it for it in desired_rows if desired_rows[it] != desired_now(changes).get(it)]
+    planned_digests = expected.get("wishes")
+    if isinstance(planned_digests, dict) and planned_digests != digests_of(changes):
+        differ = [
+            it for it in planned_digests if planned_digests[it] != digests_of(changes).get(it)
+        ]
         raise _moved(f"a file that {', '.join(differ[:3])} names has changed")
 
 
-def standing(change: Change) -> list[object]:
+def version_of(change: Change) -> list[object]:
     """What a plan keeps of an object, to tell later whether it is stale."""
     before = change.before
     if before is None:
@@ -160,7 +162,7 @@ def standing(change: Change) -> list[object]:
     return [change.outcome, before.uid, before.generation]
 
 
-def desired_now(changes: Sequence[Change]) -> dict[str, str]:
+def digests_of(changes: Sequence[Change]) -> dict[str, str]:
     """A digest of what each object is to become, with all that its manifest reads in."""
     return {
         it.key: _digest([it.after.spec, it.after.labels, _told(it.after.annotations)])

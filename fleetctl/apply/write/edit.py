@@ -154,7 +154,7 @@ def _checked(model: type[Read], data: Mapping[str, Any], where: str, key: str) -
         return model.model_validate(data, by_alias=True, by_name=False)
     except ValidationError as error:
         wrong = next(findings(error, model, data, (where,)))
-        message = f"{key}: {path_text(wrong.subject)}{wrong.said}"
+        message = f"{key}: {path_text(wrong.subject)}{wrong.problem}"
         raise UsageError(message, hint=wrong.hint) from error
 
 

@@ -110,8 +110,8 @@ def difference(change: Change) -> Iterator[str]:
     )
     line_of_live = 0
     for moved in change.fields:
-        if moved.said and change.before is not None:
-            yield f"# {name}: {moved.path} {safe(moved.said)}"
+        if moved.difference and change.before is not None:
+            yield f"# {name}: {moved.path} {safe(moved.difference)}"
     for line in made:
         if line.startswith("@@"):
             line_of_live = int(line[4:].partition(",")[0].partition(" ")[0])

@@ -116,7 +116,7 @@ async def _asked(found: Proposal) -> None:
 def refuse_above(most_usd: float, found: Report) -> None:
     """Raises Refused when this apply may cost more, or when nobody knows what it may cost."""
     for it in found.objects:
-        if it.standing is not None:
+        if it.warm is not None:
             raise Refused(
                 f"{it.change.key} keeps containers warm, which cost as long as it exists, and"
                 f" --max-cost is ${most_usd:,.2f}",

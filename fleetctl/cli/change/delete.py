@@ -72,7 +72,9 @@ def parser(verb: str) -> Parser:
         action="store_true",
         help="do not wait for providers that do not answer; says what may be left behind there",
     )
-    made.add_argument("--no-wait", action="store_true", help="return as soon as the wish is stored")
+    made.add_argument(
+        "--no-wait", action="store_true", help="return as soon as the deletion is stored"
+    )
     made.add_argument("--timeout", type=duration_s, metavar="TIME", help="stop waiting after this")
     return made
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.change.orphans_find import Listed, _all, orphans_among, orphans_of
+from fleetctl.cli.change.orphans_find import FoundOrphan, _all, orphans_among, orphans_of
 from fleetctl.cli.command.flags import Parser, add_output, own_namespace
 from fleetctl.cli.command.values import duration_s, namespace
 from fleetctl.cli.output.render import Screen
@@ -133,7 +133,7 @@ async def _run(args: Namespace, screen: Screen, state_dir: Path) -> int:
     return int(not complete)
 
 
-def _wanted(found: Sequence[Listed], args: Namespace) -> list[Listed]:
+def _wanted(found: Sequence[FoundOrphan], args: Namespace) -> list[FoundOrphan]:
     """Raises NotFound for an id that is no orphan."""
     missing = sorted(set(args.ids) - {one.id for one in found})
     if missing:
@@ -148,7 +148,9 @@ def _wanted(found: Sequence[Listed], args: Namespace) -> list[Listed]:
     ]
 
 
-async def _delete(found: Sequence[Listed], args: Namespace, screen: Screen, state_dir: Path) -> int:
+async def _delete(
+    found: Sequence[FoundOrphan], args: Namespace, screen: Screen, state_dir: Path
+) -> int:
     if not found:
         screen.talk("no orphans to delete")
         return 0
@@ -168,7 +170,7 @@ async def _delete(found: Sequence[Listed], args: Namespace, screen: Screen, stat
 
 
 async def _ended(
-    listed: Listed, remove: Callable[[Orphan], Awaitable[None]], screen: Screen
+    listed: FoundOrphan, remove: Callable[[Orphan], Awaitable[None]], screen: Screen
 ) -> bool:
     try:
         await remove(listed.orphan)
@@ -179,7 +181,7 @@ async def _ended(
     return True
 
 
-def _agreed(found: Sequence[Listed], screen: Screen) -> bool:
+def _agreed(found: Sequence[FoundOrphan], screen: Screen) -> bool:
     """What a person answers. Raises Refused where there is nobody to ask."""
     others = sum(not one.ours for one in found)
     what = _what(found)
@@ -194,7 +196,7 @@ def _agreed(found: Sequence[Listed], screen: Screen) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _what(found: Sequence[Listed]) -> str:
+def _what(found: Sequence[FoundOrphan]) -> str:
     """`2 sandboxes and the data of volume/a`."""
     data = [safe(one.id) for one in found if one.orphan.kind == "volume"]
     boxes = [one for one in found if one.orphan.kind == "sandbox"]
@@ -211,7 +213,7 @@ def _sandboxes(count: int) -> str:
     return "1 sandbox" if count == 1 else f"{count} sandboxes"
 
 
-def _show(found: Sequence[Listed], output: str, screen: Screen) -> None:
+def _show(found: Sequence[FoundOrphan], output: str, screen: Screen) -> None:
     now_s, wide = SystemClock().now_s(), output == "wide"
     header = (*HEADER, "RUN", "STORE") if wide else HEADER
     written = Rows(
@@ -223,7 +225,7 @@ def _show(found: Sequence[Listed], output: str, screen: Screen) -> None:
         screen.talk("no orphans")
 
 
-def _row(listed: Listed, now_s: float, *, wide: bool) -> list[str]:
+def _row(listed: FoundOrphan, now_s: float, *, wide: bool) -> list[str]:
     orphan = listed.orphan
     index = f"/{orphan.index}" if orphan.index else ""
     cells = [
@@ -237,7 +239,7 @@ def _row(listed: Listed, now_s: float, *, wide: bool) -> list[str]:
     return [safe(cell) for cell in (*cells, *((orphan.run, orphan.store) if wide else ()))]
 
 
-def _action(listed: Listed) -> str:
+def _action(listed: FoundOrphan) -> str:
     if listed.orphan.kind == "volume":
         return "none; its data goes when it is named: --delete"
     made = listed.orphan.kind in ("function", "snapshot") or listed.orphan.store == "interpreters"
@@ -245,7 +247,7 @@ def _action(listed: Listed) -> str:
     return what if listed.ours else f"{what}, with --all-stores"
 
 
-def _document(listed: Listed) -> dict[str, object]:
+def _document(listed: FoundOrphan) -> dict[str, object]:
     orphan = listed.orphan
     created = timestamp(orphan.created_at_s) if orphan.created_at_s else None
     return {

@@ -12,7 +12,7 @@ from fleetctl.daemon.reach import spawn
 from fleetctl.daemon.reach.client import results_of
 
 if TYPE_CHECKING:
-    from fleetctl.cli.change.orphans_find import Listed
+    from fleetctl.cli.change.orphans_find import FoundOrphan
 
 REFUSED = 3
 _NOT_ADOPTED = {
@@ -22,7 +22,7 @@ _NOT_ADOPTED = {
 }
 
 
-def adopt(found: Sequence[Listed], into: str, screen: Screen, state_dir: Path) -> int:
+def adopt(found: Sequence[FoundOrphan], into: str, screen: Screen, state_dir: Path) -> int:
     """The exit code. Each that cannot be adopted says why."""
     if not found:
         screen.talk("no orphans to adopt")
@@ -41,13 +41,13 @@ def adopt(found: Sequence[Listed], into: str, screen: Screen, state_dir: Path) -
     return REFUSED if refused else 0
 
 
-def _sort(listed: Listed) -> str:
+def _sort(listed: FoundOrphan) -> str:
     """Its kind; `helper` for a sandbox that was made for no object that runs."""
     orphan = listed.orphan
     return "helper" if orphan.job.startswith("volume/") else orphan.kind
 
 
-def _told_of(listed: Listed) -> dict[str, object]:
+def _told_of(listed: FoundOrphan) -> dict[str, object]:
     orphan = listed.orphan
     return {
         "provider": orphan.provider,
@@ -62,7 +62,7 @@ def _told_of(listed: Listed) -> dict[str, object]:
     }
 
 
-def _adopted(listed: Listed, result: Mapping[str, object], screen: Screen) -> bool:
+def _adopted(listed: FoundOrphan, result: Mapping[str, object], screen: Screen) -> bool:
     why, hint = str(result.get("why") or ""), str(result.get("hint") or "")
     if why:
         screen.error(f"{listed.shown} cannot be adopted: {safe(why)}", hint=hint)

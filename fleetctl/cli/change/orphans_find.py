@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CANNOT_ASK = ("KeyMissing", "AccountNotReady")  # no credentials, or no package
 
 
-class Listed(NamedTuple):
+class FoundOrphan(NamedTuple):
     """ours: it carries the tag of this store, which has no record of it."""
 
     orphan: Orphan
@@ -91,7 +91,7 @@ def _all(state_dir: Path) -> list[Account]:
         return list(accounts(reading).values())
 
 
-def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[Listed]:
+def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrphan]:
     """Those that the store does not remember, the newest last."""
     from fleetctl.providers.remote.sandboxes.names import tag_of
     from fleetctl.stores.read.reader import Reader
@@ -107,16 +107,16 @@ def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[Listed]:
     for orphan in sorted(orphans, key=lambda one: one.created_at_s):
         if orphan.kind == "volume":
             if ("Volume", orphan.handle) not in assets:
-                found.append(Listed(orphan, ours=True))
+                found.append(FoundOrphan(orphan, ours=True))
             continue
         if orphan.kind in ("function", "snapshot") and users & set(orphan.users):
             continue
         if orphan.kind == "snapshot":
-            found.append(Listed(orphan, bool(tag) and orphan.store == tag))
+            found.append(FoundOrphan(orphan, bool(tag) and orphan.store == tag))
             continue
         ours = bool(tag) and orphan.store == tag
         # A supervisor's handle is that of all its sandboxes; there the name alone tells.
         handle = "" if runs_here(orphan.provider) else orphan.handle
         if not ours or not {orphan.run, handle} & known:
-            found.append(Listed(orphan, ours))
+            found.append(FoundOrphan(orphan, ours))
     return found

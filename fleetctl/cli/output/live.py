@@ -37,7 +37,7 @@ class LiveProgress:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False, table_column=whole),
             BarColumn(bar_width=16),
-            TextColumn("{task.fields[said]}", markup=False, table_column=Column(no_wrap=True)),
+            TextColumn("{task.fields[progress]}", markup=False, table_column=Column(no_wrap=True)),
             TimeElapsedColumn(),
             console=console,
             refresh_per_second=REFRESH_PER_S,
@@ -55,21 +55,21 @@ class LiveProgress:
             uid = view.resource.uid
             if uid not in self._bars:
                 self._bars[uid] = self._progress.add_task(
-                    shorten(safe(view.key), NAME_CELLS_MAX), total=None, said=""
+                    shorten(safe(view.key), NAME_CELLS_MAX), total=None, progress=""
                 )
             total = view.status.get("total")
             self._progress.update(
                 self._bars[uid],
                 completed=view.settled,
                 total=total if isinstance(total, int) else None,
-                said=said(view, self._columns - FIXED_CELLS - name_cells),
+                progress=progress_text(view, self._columns - FIXED_CELLS - name_cells),
             )
 
     def close(self) -> None:
         self._progress.stop()
 
 
-def said(seen: View, cells: int) -> str:
+def progress_text(seen: View, cells: int) -> str:
     """What stands beside the bar: phase and counts, whatever the width, and in the cells that are
     left the best so far or why it stands still.
     """

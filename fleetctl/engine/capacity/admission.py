@@ -65,7 +65,7 @@ class Admission:
     def limit(self, provider: str) -> int | None:
         """Sandboxes at the same time; None = no limit."""
         contract = self._state.providers[provider].contract
-        value = self._market.said.get(provider)
+        value = self._market.declared.get(provider)
         limits = (contract.sandboxes_at_once, value.limits.max_concurrent if value else None)
         return min((it for it in limits if it is not None), default=None)
 
@@ -103,7 +103,7 @@ class Admission:
         """What is left of each provider, by the limits of now."""
         self._places = {name: self._capacity(name, now_s) for name in self._state.providers}
 
-    def standing(self, provider: str) -> Capacity:
+    def capacity_of(self, provider: str) -> Capacity:
         """What is left, but for the limit that the clock alone lifts."""
         return self._within_breaker(provider, self._within_slots(provider))
 
@@ -168,8 +168,8 @@ class Admission:
         )
 
     def _within_breaker(self, provider: str, left: Capacity) -> Capacity:
-        said, held = self._market.said.get(provider), self.held(provider)
-        most = said.breaker.max_spend_per_hour if said else None
+        spec, held = self._market.declared.get(provider), self.held(provider)
+        most = spec.breaker.max_spend_per_hour if spec else None
         if most is None:
             return left
         breaker = f"maxSpendPerHour of {per_hour(most / HOUR_S)}"
@@ -182,7 +182,7 @@ class Admission:
 
     def _in_this_minute(self, provider: str, left: Capacity, now_s: float) -> Capacity:
         """The same, with no more creates than there may be in any 60 seconds."""
-        value = self._market.said.get(provider)
+        value = self._market.declared.get(provider)
         most = value.limits.creates_per_minute if value else None
         if most is None:
             self._creates.pop(provider, None)

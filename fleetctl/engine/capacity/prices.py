@@ -46,7 +46,7 @@ class Market:
     ) -> None:
         self._state = state
         self._accounts, self._admit = accounts, admit
-        self.said: dict[str, ProviderSpec] = {}  # by provider name
+        self.declared: dict[str, ProviderSpec] = {}  # by provider name
         self.uids: dict[str, str] = {}  # of the objects that say it, by the same
         # Accounts that were declared and are to go: what is there ends, and nothing new begins.
         self.closing: frozenset[str] = frozenset()
@@ -59,8 +59,8 @@ class Market:
         living = [it for it in objects if it.deleted_at_s is None]
         self._open(objects, living)
         self._read = {(it.uid, it.generation): self._spec(it) for it in living}
-        before = self.said, self.closing
-        self.said = {}
+        before = self.declared, self.closing
+        self.declared = {}
         names = {it.name for it in living}
         going = [it for it in objects if it.deleted_at_s is not None and it.name not in names]
         own = self._state.built_in
@@ -69,8 +69,8 @@ class Market:
         for resource in living:
             spec = self._read[resource.uid, resource.generation]
             if spec is not None and resource.name in self._state.providers:
-                self.said[resource.name], self.uids[resource.name] = spec, resource.uid
-        return (self.said, self.closing) != before
+                self.declared[resource.name], self.uids[resource.name] = spec, resource.uid
+        return (self.declared, self.closing) != before
 
     def _open(self, objects: list[Resource], living: list[Resource]) -> None:
         """A backend for each account, also for one that is to go: something may still run there."""
@@ -121,7 +121,7 @@ class Market:
         return Offer(price, refused or lacks(provider, backend, whole, volume))
 
     def _usd_per_s(self, provider: str, template: Template) -> float | None:
-        return charged(self._state.providers[provider], self.said.get(provider), template)
+        return charged(self._state.providers[provider], self.declared.get(provider), template)
 
     def _volume(self, name: str, *, namespace: str) -> Resource | None:
         return self._state.store.resources.get("Volume", name, namespace)

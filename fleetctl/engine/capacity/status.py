@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.planning.placement import at_capacity_because
+from fleetctl.controllers.planning.placement import why_full
 from fleetctl.controllers.vocabulary.status_keys import Status
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ def provider_status(state: State, admission: Admission, name: str) -> Status:
     if name not in state.providers:
         text = f"this version has no provider of the type of `{name}`"
         return {"phase": "Pending", "reason": "NoProvider", "message": text}
-    full = at_capacity_because(0.0, admission.standing(name))
+    full = why_full(0.0, admission.capacity_of(name))
     return {
         "reason": "Full" if full else "Ready",
         "message": full,

@@ -11,7 +11,7 @@ from fleetctl.controllers.kinds.assets import DesiredAsset, reconcile_asset
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import EnsureFunction, Plan
-from fleetctl.controllers.status import told
+from fleetctl.controllers.status import plan_status
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import kept_on, users
@@ -44,7 +44,7 @@ def asset_status(
 ) -> Status:
     """As it stands once the durable part of the plan is carried out."""
     resource = track.resource
-    status: Status = {**told(plan), "observedGeneration": resource.generation}
+    status: Status = {**plan_status(plan), "observedGeneration": resource.generation}
     if resource.uid not in state.tracks:
         return status
     if resource.kind == FUNCTION:

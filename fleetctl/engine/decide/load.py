@@ -49,7 +49,7 @@ class Reading:
 
     def __init__(self, state: State, *, look: Callable[[str], None]) -> None:
         self._state, self._look = state, look
-        self.desired_now: dict[str, Resource] = {}  # rows that a spec wrote since they were read
+        self.changed_rows: dict[str, Resource] = {}  # rows that a spec wrote since they were read
 
     def read(self, track: Track) -> Work | None:
         """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
@@ -129,7 +129,7 @@ class Reading:
 
     def fresh(self, kind: str) -> list[str]:
         """The uids of this kind that a spec wrote; their tracks have the newest rows by now."""
-        uids = [uid for uid, row in self.desired_now.items() if row.kind == kind]
+        uids = [uid for uid, row in self.changed_rows.items() if row.kind == kind]
         for uid in uids:
             self.fresh_track(uid)
         return uids
@@ -140,7 +140,7 @@ class Reading:
         """
         state = self._state
         track = state.tracks.get(uid)
-        row = self.desired_now.pop(uid, None)
+        row = self.changed_rows.pop(uid, None)
         if row is None and track is None:
             row = state.store.resources.of(uid)
         if row is None:

@@ -215,7 +215,7 @@ class Passes:
             uncached=work.uncached,
             lacking=lacking,
             swept=track.asset.swept or self._is_abandoned(track),
-            leaving="" if self._is_abandoned(track) else self._talks.leaving(work),
+            before_removal="" if self._is_abandoned(track) else self._talks.before_removal(work),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
 

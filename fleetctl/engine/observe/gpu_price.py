@@ -78,7 +78,7 @@ def _listing(state: State, work: Work, run: Run) -> Template | None:
 
 
 def _price(state: State, market: Market, provider: str, template: Template) -> float | None:
-    return charged(state.providers[provider], market.said.get(provider), template)
+    return charged(state.providers[provider], market.declared.get(provider), template)
 
 
 def _say_untold(state: State, work: Work, gpu: Gpu, run: Run) -> None:

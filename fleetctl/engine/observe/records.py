@@ -158,23 +158,23 @@ class Records:
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
         work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
 
-    def saved(self, work: Work, run: Run, told: Checkpoints) -> None:
-        """What the guest of a live run told of checkpoints: rows, and events for what is odd."""
+    def saved(self, work: Work, run: Run, checkpoints: Checkpoints) -> None:
+        """What the guest of a live run says of checkpoints: rows, and events for what is odd."""
         uid, unit = work.resource.uid, KINDS[work.resource.kind].unit
         what = f"{unit} {run.index} attempt {run.attempt}"
-        for text in told.aside:
+        for text in checkpoints.aside:
             self._state.say(uid, "CheckpointSetAside", f"{what}: {text}", kind="Warning")
         order = work.controller.checkpoint(work.history, run.index)
-        if told.resumed is not None:
-            self._state.say(uid, "Resumed", f"{what} goes on from step {told.resumed}")
-            if order is not None and order.below is not None and told.resumed < order.below:
+        if checkpoints.resumed is not None:
+            self._state.say(uid, "Resumed", f"{what} goes on from step {checkpoints.resumed}")
+            if order is not None and order.below is not None and checkpoints.resumed < order.below:
                 why = f"attempts from step {order.below} failed before they saved anything"
-                text = f"{what} goes back to step {told.resumed}: {why}"
+                text = f"{what} goes back to step {checkpoints.resumed}: {why}"
                 self._state.say(uid, "SteppedBack", text, kind="Warning")
-        if told.saved:
-            self._saved.setdefault(run.name, []).extend(told.saved)
+        if checkpoints.saved:
+            self._saved.setdefault(run.name, []).extend(checkpoints.saved)
             self._changed.setdefault(run.name, run)
-            for one in told.saved:
+            for one in checkpoints.saved:
                 work.history.saved(one)
 
     def _let_go(self, work: Work, last: Run, until_s: float) -> None:

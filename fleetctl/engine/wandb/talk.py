@@ -21,7 +21,7 @@ from fleetctl.controllers.wandb.handed import (
     RUNNING,
     SWEEP_GONE,
     Home,
-    Said,
+    SweepReport,
 )
 from fleetctl.engine.wandb.opening import attached, found_again, made, path_of
 from fleetctl.engine.wandb.ties import PAUSED as BY_US
@@ -51,11 +51,11 @@ class Wanted:
 
 
 class Talk:
-    """said: what passes are told. Lives on the loop; everything durable is in the object's ties."""
+    """report: what passes read. Lives on the loop; everything durable is in the object's ties."""
 
     def __init__(self, state: State, uid: str, host: str) -> None:
         self._state, self._uid, self._host = state, uid, host
-        self.said = Said()
+        self.report = SweepReport()
         self.wanted = Wanted()
         self.closed = False  # of a deleted object: nothing is left to do at W&B
         self._unsure: set[str] = set()  # agents that may have been handed what nobody here knows
@@ -74,10 +74,10 @@ class Talk:
         if ties.home is None and not await self._open(ask, spec, ties):
             return
         await self._obey(ask)
-        if self._reads_due <= 0 or not self.said.state:
+        if self._reads_due <= 0 or not self.report.state:
             await self._look(ask)
         self._reads_due -= 1
-        if self.said.gone or self.said.state == CANCELED:
+        if self.report.gone or self.report.state == CANCELED:
             return
         await self._find_lost(ask)
         # What still runs is told on whatever comes, so that W&B takes no run for lost.
@@ -99,10 +99,10 @@ class Talk:
     def _keep(self, ties: Ties) -> None:
         keep(self._state.store, self._uid, ties)
 
-    def _tell(self, said: Said) -> None:
+    def _tell(self, report: SweepReport) -> None:
         """Have a pass look at it, if it is another thing than before."""
-        if said != self.said:
-            self.said = said
+        if report != self.report:
+            self.report = report
             self._state.poke(self._uid)
 
     # -- the sweep itself --------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Talk:
         if track is not None and home.config:
             track.outdate()  # its trials' command and metric are known only now
         self._state.say(self._uid, "WandbSweep", f"its sweep at W&B is {home.url}")
-        self._tell(replace(self.said, home=home, trouble=None))
+        self._tell(replace(self.report, home=home, trouble=None))
         return True
 
     async def _look(self, ask: Ask) -> None:
@@ -151,7 +151,7 @@ class Talk:
         self._reads_due = READS_EACH
         self._tell(
             replace(
-                self.said,
+                self.report,
                 home=home,
                 state=found.state,
                 run_count=found.run_count,
@@ -165,7 +165,7 @@ class Talk:
         self._odd += 1
         if self._odd < BELIEVED:
             raise Unavailable(text, reason=SWEEP_GONE)
-        self._tell(replace(self.said, home=self._ties().home, gone=text, trouble=None))
+        self._tell(replace(self.report, home=self._ties().home, gone=text, trouble=None))
 
     def _cannot_tell(self, what: str) -> None:
         """An older server has no such question."""
@@ -239,7 +239,7 @@ class Talk:
                     self._state.say(self._uid, RUN_FOUND, f"W&B had handed out run {run} before")
             self._unsure.discard(agent)
         self._sure = True
-        self._tell(replace(self.said, sure=True))
+        self._tell(replace(self.report, sure=True))
 
     async def _agents(self, ask: Ask) -> list[str]:
         """Those that ask for a run now. One is known here before it asks for the first time."""
@@ -278,20 +278,20 @@ class Talk:
         wrong = [it for it in answers if isinstance(it, BaseException)]
         types = {word for it in answers if not isinstance(it, BaseException) for word in it}
         if types & {"run", "resume"}:
-            self._tell(replace(self.said, exits=0))
+            self._tell(replace(self.report, exits=0))
         elif "exit" in types and asking:
-            exits = self.said.exits + 1
+            exits = self.report.exits + 1
             await self._look(ask)  # what it tells of the sweep goes with that
-            self._tell(replace(self.said, exits=exits))
+            self._tell(replace(self.report, exits=exits))
         if wrong:
             raise wrong[0]
-        self._tell(replace(self.said, sure=not self._unsure))
+        self._tell(replace(self.report, sure=not self._unsure))
 
     async def _one(self, ask: Ask, agent: str, run: str) -> set[str]:
         """Its orders, carried out as far as they are ours; their types. An `exit` ends no run."""
         if not run:
             self._unsure.add(agent)  # until its answer is here
-            self.said = replace(self.said, sure=False)
+            self.report = replace(self.report, sure=False)
         try:
             orders = await calls.beat(ask, agent, {run: True} if run else {})
         except NotFound:
@@ -303,10 +303,10 @@ class Talk:
         for order in orders:
             if order.type in ("run", "resume") and order.run:
                 self._take(agent, order.run, order.params or {})
-                if order.type == "run" and self.said.run_count is not None:
-                    self.said = replace(self.said, run_count=self.said.run_count + 1)
+                if order.type == "run" and self.report.run_count is not None:
+                    self.report = replace(self.report, run_count=self.report.run_count + 1)
             elif order.type == "stop":
-                self._tell(replace(self.said, stopped=self.said.stopped | {order.run}))
+                self._tell(replace(self.report, stopped=self.report.stopped | {order.run}))
             elif order.type == "exit" and not run:
                 self._keep(self._ties().without_agent(agent))
         self._unsure.discard(agent)

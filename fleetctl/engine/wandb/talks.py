@@ -66,7 +66,7 @@ class Talks:
             self._state.hurried.discard(uid)
             self._woken[uid].set()
         ties = ties_of(work.resource)
-        handed.hear(replace(talk.said, home=ties.home, handed=ties.handed))
+        handed.hear(replace(talk.report, home=ties.home, handed=ties.handed))
 
     def want(self, work: Work, *, slots: int) -> None:
         """What a pass has found out: so many more runs could begin at once."""
@@ -76,18 +76,18 @@ class Talks:
         deleted = work.resource.deleted_at_s is not None
         wanted = Wanted(slots, work.controller.policy.suspend, deleted)
         more = wanted.slots > talk.wanted.slots or wanted.deleted != talk.wanted.deleted
-        if (more or wanted.suspended != talk.wanted.suspended) and talk.said.trouble is None:
+        if (more or wanted.suspended != talk.wanted.suspended) and talk.report.trouble is None:
             self._woken[work.resource.uid].set()
         talk.wanted = wanted
 
-    def leaving(self, work: Work) -> str:
+    def before_removal(self, work: Work) -> str:
         """Of a deleted object: what is left to do at W&B, as a sentence; or ""."""
         if work.resource.deleted_at_s is None or work.controller.handed is None:
             return ""
         talk = self._talks.get(work.resource.uid)
         if ties_of(work.resource).is_nothing or (talk is not None and talk.closed):
             return ""
-        trouble = talk.said.trouble if talk is not None else None
+        trouble = talk.report.trouble if talk is not None else None
         return "its sweep is being ended at W&B" + (f": {trouble[1]}" if trouble else "")
 
     async def close(self) -> None:
@@ -129,11 +129,11 @@ class Talks:
                 trouble = Unavailable(f"W&B: {answer.why}", reason="Unreachable")
         except FleetctlError as error:
             trouble = error
-        said = None
+        news = None
         if trouble is not None:
-            said = getattr(trouble, "reason", "Refused"), words_of(trouble)
-        if said != talk.said.trouble:
-            talk.said = replace(talk.said, trouble=said)
+            news = getattr(trouble, "reason", "Refused"), words_of(trouble)
+        if news != talk.report.trouble:
+            talk.report = replace(talk.report, trouble=news)
             self._state.poke(uid)
         return trouble
 
@@ -143,7 +143,7 @@ class Talks:
         if trouble is not None:
             asked_s = getattr(trouble, "retry_after_s", 0.0)
             span_s = max(asked_s, self._state.backoff_s(tries))
-        elif talk.wanted.suspended and talk.said.state:
+        elif talk.wanted.suspended and talk.report.state:
             span_s *= RESTING
         await asyncio.sleep(min(GAP_S, span_s))
         wake = self._woken[uid]

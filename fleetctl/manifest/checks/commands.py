@@ -30,7 +30,7 @@ Words = Sequence[tuple[int, str]]
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:
-    commands = list(works.said(spec, "command"))
+    commands = list(works.values_of(spec, "command"))
     if not commands:
         return
     params = {name for _, name in works.parameters(spec)}
@@ -45,7 +45,7 @@ def programs(spec: Spec) -> Iterator[str]:
     """Files that commands run by a relative path, such as `train.py`: below `source`, where there
     is one.
     """
-    for _, command in works.said(spec, "command"):
+    for _, command in works.values_of(spec, "command"):
         first = next((word for _, word in _plain_words(command) if _SCRIPT.fullmatch(word)), "")
         if first:
             yield str(PurePosixPath(first))

@@ -22,7 +22,7 @@ HELPERS = frozenset(
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:
-    trees = [parsed(code) for _, code in works.said(spec, "python")]
+    trees = [parsed(code) for _, code in works.values_of(spec, "python")]
     programs = [tree for tree in trees if isinstance(tree, ast.Module)]
     if not programs:
         return

@@ -24,7 +24,7 @@ OURS = sys.version_info[:2]
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:
-    for path, code in works.said(spec, "python"):
+    for path, code in works.values_of(spec, "python"):
         if _FILE.fullmatch(code.strip()):
             name = shortened(code.strip())
             message = f" is `{name}`, the name of a file; `python` holds the program itself"
@@ -50,7 +50,7 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
 
 def never_run(spec: Spec) -> Iterator[Finding]:
     """What stands behind a SUBMIT: it ends the task, which is not what its name says."""
-    for path, code in works.said(spec, "python"):
+    for path, code in works.values_of(spec, "python"):
         tree = parsed(code)
         if not isinstance(tree, ast.Module):
             continue
@@ -94,7 +94,7 @@ def parsed(code: str) -> ast.Module | SyntaxError | None:
 
 def _faults(spec: Spec) -> Iterator[tuple[Path, SyntaxError, str]]:
     """With the line that is wrong."""
-    for path, code in works.said(spec, "python"):
+    for path, code in works.values_of(spec, "python"):
         found = parsed(code)
         if isinstance(found, SyntaxError):
             lines = code.splitlines() or [""]

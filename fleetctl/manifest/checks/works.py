@@ -21,7 +21,7 @@ def template_of(spec: Spec) -> Template | None:
     return found if isinstance(found, Template) else None
 
 
-def said(spec: Spec, name: str) -> Iterator[tuple[Path, Any]]:
+def values_of(spec: Spec, name: str) -> Iterator[tuple[Path, Any]]:
     """A field of the template, and of each stage that has its own."""
     template = template_of(spec)
     if template is not None and getattr(template, name):
@@ -33,7 +33,7 @@ def said(spec: Spec, name: str) -> Iterator[tuple[Path, Any]]:
 
 
 def environments(spec: Spec) -> Iterator[tuple[Path, Mapping[str, str]]]:
-    yield from said(spec, "env")
+    yield from values_of(spec, "env")
     if isinstance(spec, FunctionSpec) and spec.env:
         yield ("spec", "env"), spec.env
     for at, image in images(spec):
@@ -44,7 +44,7 @@ def environments(spec: Spec) -> Iterator[tuple[Path, Mapping[str, str]]]:
 def images(spec: Spec) -> Iterator[tuple[Path, Image]]:
     if isinstance(spec, FunctionSpec) and spec.image is not None:
         yield ("spec", "image"), spec.image
-    yield from said(spec, "image")
+    yield from values_of(spec, "image")
 
 
 def sources(spec: Spec) -> Iterator[tuple[Path, Source]]:
@@ -54,7 +54,7 @@ def sources(spec: Spec) -> Iterator[tuple[Path, Source]]:
 
 
 def volumes(spec: Spec) -> Iterator[tuple[Path, VolumeMount]]:
-    named = list(said(spec, "volumes"))
+    named = list(values_of(spec, "volumes"))
     if isinstance(spec, FunctionSpec):
         named.append((("spec", "volumes"), spec.volumes))
     for at, mounts in named:

@@ -37,18 +37,18 @@ def _fix(manifest: dict[str, Any], wrong: Finding, remarks: list[str], file: str
     search = manifest["spec"].get("search") if KINDS[manifest["kind"]].searches else None
     if wrong.path[:3] == _METHOD and search is not None and search["method"] != "random":
         search["method"] = "random"
-        remarks.append(f"`{where}`{wrong.said}: it became `random`")
-    elif search is not None and "never ends" in wrong.said and "trials" not in manifest["spec"]:
+        remarks.append(f"`{where}`{wrong.problem}: it became `random`")
+    elif search is not None and "never ends" in wrong.problem and "trials" not in manifest["spec"]:
         manifest["spec"]["trials"] = TRIALS
         remarks.append(f"`spec.trials: {TRIALS}` was added: a random search has no end of its own")
     elif (
         len(wrong.path) > 1 and wrong.path != ("spec", "template") and _remove(manifest, wrong.path)
     ):
         hint = f" ({wrong.hint})" if wrong.hint else ""
-        remarks.append(f"`{where}`{wrong.said}{hint}: it is left out")
+        remarks.append(f"`{where}`{wrong.problem}{hint}: it is left out")
     else:
         hint = f"; {wrong.hint}" if wrong.hint else ""
-        raise UsageError(f"{file}: no valid manifest can be made: {where}{wrong.said}{hint}")
+        raise UsageError(f"{file}: no valid manifest can be made: {where}{wrong.problem}{hint}")
 
 
 def _remove(data: Any, path: Path) -> bool:

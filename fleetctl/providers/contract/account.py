@@ -20,12 +20,12 @@ Lookup = Callable[[str], str | None]  # of a variable
 @dataclass(frozen=True, slots=True)
 class Account:
     """name: of the Provider object, or of the provider that is built in. sort: which of those it
-    is. said: the object's `account`, in its own words. environ: where variables are looked up.
+    is. declared: the object's `account`, in its own words. environ: where variables are looked up.
     """
 
     name: str
     sort: str
-    said: Mapping[str, str] = field(default_factory=dict)
+    declared: Mapping[str, str] = field(default_factory=dict)
     environ: Lookup = field(default=os.environ.get, repr=False, compare=False)
 
     @property
@@ -39,7 +39,7 @@ class Account:
 
     def value(self, key: str) -> str:
         """Of the variable that `key` names. Raises Refused when it is not set."""
-        variable = self.said[key]
+        variable = self.declared[key]
         found = self.environ(variable)
         if not found:
             raise Refused(
@@ -50,9 +50,9 @@ class Account:
 
     def where(self) -> str:
         """Where its credentials are said to be; "" when the object says nothing."""
-        if profile := self.said.get("profile"):
+        if profile := self.declared.get("profile"):
             return f"profile `{profile}`"
-        variables = [text for key, text in self.said.items() if key.endswith("Env")]
+        variables = [text for key, text in self.declared.items() if key.endswith("Env")]
         return ", ".join(f"`{name}`" for name in variables)
 
     def hint(self, usual: str) -> str:

@@ -31,13 +31,13 @@ async def check(home: Path, account: Account) -> list[Finding]:
     try:
         known = credentials.of_account(account)
     except Unavailable as error:
-        message = str(error) if account.said else "there is none"
+        message = str(error) if account.declared else "there is none"
         return [*found, Finding(name, "key", False, message, error.hint)]
     try:
         await import_sdk()  # a second, for who has a key to use it with
     except Refused:
         return [missing]
-    if ".env" in known.source and not account.said:
+    if ".env" in known.source and not account.declared:
         # Commands of this directory find it; a controller works in another one, for all of them.
         message = f"only in {known.source}, which the controller does not read"
         return [*found, Finding(name, "key", False, message, EXPORT), await _access(account)]

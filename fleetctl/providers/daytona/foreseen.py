@@ -29,7 +29,7 @@ def first(template: Template, account: Account) -> Foreseen | None:
     if importlib.util.find_spec("daytona") is None:
         return Foreseen((), "the package `daytona` is not installed", INSTALL, later=True)
     try:
-        there = bool(account.value("apiKeyEnv")) if account.said else _key_may_be_there()
+        there = bool(account.value("apiKeyEnv")) if account.declared else _key_may_be_there()
     except Refused as error:
         return Foreseen((), str(error), error.hint, later=True)
     return None if there else Foreseen((), "there is no key for Daytona", KEY_HINT, later=True)

@@ -43,8 +43,8 @@ from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.provider import RemoteProvider
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.guest_order import Place, guest_order
 from fleetctl.providers.remote.runs.lifetimes import work_s
-from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.specs.blocks.template import Resources, Template

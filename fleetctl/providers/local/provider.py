@@ -35,7 +35,7 @@ from fleetctl.providers.local.paths import Layout, supervisor_name, uid_of
 from fleetctl.providers.local.runs import gpus, preparing
 from fleetctl.providers.local.runs.gpus import Gpus
 from fleetctl.providers.local.runs.link import SupervisorGone
-from fleetctl.providers.local.runs.orders import mark_of, start_message
+from fleetctl.providers.local.runs.supervisor_messages import mark_of, start_message
 from fleetctl.providers.local.runs.supervisors import Supervisors
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.rundir.journal import Journal

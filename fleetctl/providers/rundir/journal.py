@@ -164,11 +164,11 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
     return True
 
 
-def _node(told: Mapping[str, Any]) -> Node:
+def _node(entry: Mapping[str, Any]) -> Node:
     """Raises KeyError, TypeError or ValueError."""
-    code = told.get("exit")
-    address, reason = str(told.get("address", "")), str(told.get("reason", ""))
-    return Node(str(told["state"]), address, reason, None if code is None else int(code))
+    code = entry.get("exit")
+    address, reason = str(entry.get("address", "")), str(entry.get("reason", ""))
+    return Node(str(entry["state"]), address, reason, None if code is None else int(code))
 
 
 def _saved(event: Mapping[str, Any]) -> Saved:

@@ -67,8 +67,8 @@ def stored(line: bytes) -> bytes:
 
 def write_manifests() -> None:
     """One for each way to end, as far as `stored` reads them."""
-    for name, desired_rows in MANIFESTS.items():
-        documents = [f"{{kind: {kind}, name: {desired}}}\n" for kind, desired in desired_rows]
+    for name, manifests in MANIFESTS.items():
+        documents = [f"{{kind: {kind}, name: {desired}}}\n" for kind, desired in manifests]
         Path(name).write_text("---\n".join(documents), encoding="utf-8")
     for path in (HERE / "manifests").iterdir():
         shutil.copy(path, path.name)

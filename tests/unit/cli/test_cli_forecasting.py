@@ -9,7 +9,7 @@ from typing import Any
 from fleetctl.apply.cost.forecast import forecast
 from fleetctl.apply.forecast import Forecast, may_cost, noted
 from fleetctl.apply.propose import propose
-from fleetctl.apply.request.options import Order, desired_now
+from fleetctl.apply.request.options import Order, digests_of
 from fleetctl.cli.apply.screens.cost_lines import cost_lines
 from fleetctl.controllers.model import RunState
 from fleetctl.manifest import Manifest
@@ -85,7 +85,7 @@ def test_another_estimate_does_not_move_the_world_under_a_saved_plan(tmp_path: P
     found = told(home, PRICED, job(5, timeout_s=100))
     estimated = noted(changes, found)
     assert estimated != changes
-    assert desired_now(estimated) == desired_now(changes)
+    assert digests_of(estimated) == digests_of(changes)
 
 
 def test_work_that_nothing_bounds_says_so(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from fleetctl.controllers.kinds.sweep import Sweep
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind import Keep, StopNow
 from fleetctl.controllers.trials.served import lacking_of
-from fleetctl.controllers.wandb.handed import Home, Said
+from fleetctl.controllers.wandb.handed import Home, SweepReport
 from fleetctl.specs.content import Pins
 from fleetctl.specs.kinds.sweep import SweepSpec
 
 HOME = Home("abc", "key", "acme", "digits", "https://wandb.ai/acme/digits/sweeps/abc", made=True)
-RUNNING = Said(home=HOME, state="RUNNING", sure=True)
+RUNNING = SweepReport(home=HOME, state="RUNNING", sure=True)
 SPEC = {
     "backend": "wandb",
     "wandb": {"project": "digits"},
@@ -40,7 +40,7 @@ class World:
         self.handed = self.sweep.handed
         self.history = History(self.sweep.limits)
 
-    def hears(self, *runs: str, said: Said = RUNNING) -> World:
+    def hears(self, *runs: str, said: SweepReport = RUNNING) -> World:
         points: Mapping[str, Any] = {run: {"lr": at} for at, run in enumerate(runs)}
         self.handed.hear(replace(said, handed=points))
         return self
@@ -99,7 +99,7 @@ def test_no_more_trials_than_asked_for_begin_or_are_asked_for() -> None:
         (replace(RUNNING, trouble=("Unreachable", "W&B is away")), 1),
     ],
 )
-def test_what_w_and_b_says_decides_what_begins(said: Said, begin: int) -> None:
+def test_what_w_and_b_says_decides_what_begins(said: SweepReport, begin: int) -> None:
     world = World().hears("a", said=said)
     assert len(list(world.sweep.next(world.history))) == begin
 
@@ -144,7 +144,7 @@ def world_again(world: World, run: Run) -> Run:
         replace(RUNNING, state="FINISHED", sure=False),
     ],
 )
-def test_one_odd_answer_ends_nothing(said: Said) -> None:
+def test_one_odd_answer_ends_nothing(said: SweepReport) -> None:
     world = World().hears("a")
     world.ends(world.begins())
     assert world.sweep.verdict(world.hears("a", said=said).history) is None
@@ -169,7 +169,7 @@ def test_an_agent_that_is_sent_away_asks_again_when_nothing_runs() -> None:
     ],
 )
 def test_what_is_cancelled_or_deleted_there_has_failed(
-    said: Said, reason: str, waits: bool
+    said: SweepReport, reason: str, waits: bool
 ) -> None:
     world = World().hears("a")
     world.begins()
@@ -180,7 +180,7 @@ def test_what_is_cancelled_or_deleted_there_has_failed(
 
 def test_why_nothing_begins_is_said() -> None:
     for said, reason in (
-        (Said(), "AwaitsWandb"),
+        (SweepReport(), "AwaitsWandb"),
         (replace(RUNNING, trouble=("KeyRefused", "no")), "KeyRefused"),
         (replace(RUNNING, state="PAUSED"), "PausedByWandb"),
     ):

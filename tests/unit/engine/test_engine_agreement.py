@@ -42,7 +42,7 @@ async def said(tmp_path: Path, *manifests: Manifest) -> list[str]:
     store.close()
     named = ("volumes", "function", "secrets")
     return [
-        f"{it.finding.said}; {it.finding.hint}"
+        f"{it.finding.problem}; {it.finding.hint}"
         for it in found
         if any(name in it.finding.path for name in named)
     ]

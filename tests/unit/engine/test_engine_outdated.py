@@ -13,7 +13,7 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.consent import NeedsConsent, approvable, check
 from fleetctl.apply.propose import commit, propose
 from fleetctl.apply.request.options import Order, order_of
-from fleetctl.apply.write import commit as desired_rows
+from fleetctl.apply.write import commit as writing
 from fleetctl.apply.write.retry import Choice, retry
 from fleetctl.common.errors import Unavailable, UsageError
 from fleetctl.controllers.model import RunState
@@ -217,7 +217,7 @@ async def test_a_branch_that_moved_runs_again_and_a_silent_remote_leaves_what_is
     async with Fleet() as fleet:
         fleet.engine.state.sources = Sources(Path("nowhere"))
         for order in (at(one), at(two)):
-            desired_rows.apply(fleet.store, [wanted], fleet.clock.now_s(), order)
+            writing.apply(fleet.store, [wanted], fleet.clock.now_s(), order)
             await fleet.settle()
             assert await finish(fleet) == [0, 1, 2]
         given = [fleet.local.orders[run.name].template.source for run in fleet.runs("job")]

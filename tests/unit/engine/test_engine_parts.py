@@ -76,7 +76,7 @@ def test_the_market_has_a_persons_price_before_the_providers() -> None:
     parts.reading.fresh_track(uid)
     assert parts.market.refresh()
     assert parts.market.price("local", template, "default") == 1.0
-    assert parts.market.said["local"].limits.max_concurrent == 1
+    assert parts.market.declared["local"].limits.max_concurrent == 1
 
 
 def test_admission_leaves_room_by_the_tighter_limit() -> None:

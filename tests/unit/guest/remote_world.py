@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest.ship.orders import order_argument
+from fleetctl.guest.ship.order_text import order_argument
 from fleetctl.providers.rundir.journal import Journal, parse
 
 FOR_EVER_S = 60.0  # far more than anything here takes; only a bug waits for it

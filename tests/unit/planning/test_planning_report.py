@@ -50,13 +50,11 @@ def planned(home: Path, *manifests: Manifest, order: Order | None = None) -> Rep
         return report(stored, changes, market_of(stored, changes, providers), NOW_S)
 
 
-def stored(
-    home: Path, desired_rows: Sequence[Manifest], *runs: tuple[int, RunState, float]
-) -> None:
+def stored(home: Path, manifests: Sequence[Manifest], *runs: tuple[int, RunState, float]) -> None:
     """The specs, and runs of the first one: (index, state, seconds that it took so far)."""
     store: SqliteStore = open_store(home, ManualClock())
-    commit(store, propose(store, desired_rows, Order(), NOW_S), NOW_S)
-    row: Resource = next(it for it in store.resources.list() if it.name == desired_rows[0].name)
+    commit(store, propose(store, manifests, Order(), NOW_S), NOW_S)
+    row: Resource = next(it for it in store.resources.list() if it.name == manifests[0].name)
     spec = BatchJobSpec.model_validate_json(row.spec)
     with store.transaction():
         for index, state, took_s in runs:
@@ -159,10 +157,10 @@ def test_a_function_that_keeps_containers_warm_says_what_they_cost(home: Path) -
     desired = {"provider": "modal", "minContainers": 2, "resources": {"gpu": "H100:8"}}
     team = manifest("Budget", "team", {"maxCost": 9})
     [_, it] = planned(home, team, manifest("Function", "warm", desired)).objects
-    assert it.standing is not None and it.standing.usd_per_s is not None
-    assert it.standing.containers == 2
-    assert it.standing.usd_per_s == pytest.approx(2 * 8 * 0.001097, rel=0.01)
-    assert [(cap.owner, cap.max_usd) for cap in it.standing.caps] == [("budget/team", 9.0)]
+    assert it.warm is not None and it.warm.usd_per_s is not None
+    assert it.warm.containers == 2
+    assert it.warm.usd_per_s == pytest.approx(2 * 8 * 0.001097, rel=0.01)
+    assert [(cap.owner, cap.max_usd) for cap in it.warm.caps] == [("budget/team", 9.0)]
 
 
 @pytest.mark.parametrize(
@@ -172,13 +170,13 @@ def test_a_function_that_keeps_nothing_or_nothing_dear_says_nothing(
     home: Path, desired: dict[str, Any]
 ) -> None:
     [it] = planned(home, manifest("Function", "cold", desired)).objects
-    assert it.standing is None
+    assert it.warm is None
 
 
 def test_a_function_whose_price_nobody_knows_is_not_free(home: Path) -> None:
     desired = {"provider": "modal", "minContainers": 1, "resources": {"gpu": "any"}}
     [it] = planned(home, manifest("Function", "dark", desired)).objects
-    assert it.standing is not None and it.standing.usd_per_s is None
+    assert it.warm is not None and it.warm.usd_per_s is None
 
 
 def test_a_function_of_the_same_files_says_what_its_tasks_run_in(home: Path) -> None:

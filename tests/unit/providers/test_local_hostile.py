@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.controllers.model import Alive
-from fleetctl.providers.local.runs import orders
+from fleetctl.providers.local.runs import supervisor_messages
 from tests.contracts.local_worlds import LocalWorld, processes_of, supervisor_pid
 from tests.contracts.provider_worlds import World, eventually, python, script, story
 
@@ -249,7 +249,7 @@ class TestHostileInNamespaces(Hostile):
         self, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
     ) -> None:
         if "bomb" in request.node.name:
-            monkeypatch.setattr(orders, "PROCESSES_MAX", 100)
+            monkeypatch.setattr(supervisor_messages, "PROCESSES_MAX", 100)
 
     @story
     async def test_a_task_cannot_kill_its_supervisor(self, world: World) -> None:

@@ -14,7 +14,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Gone
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.local import locks
-from fleetctl.providers.local.runs.orders import CPU_HEADROOM_S
+from fleetctl.providers.local.runs.supervisor_messages import CPU_HEADROOM_S
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 

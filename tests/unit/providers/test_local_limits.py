@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fleetctl.providers.local.runs.orders import CPU_HEADROOM_S
+from fleetctl.providers.local.runs.supervisor_messages import CPU_HEADROOM_S
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, python, script, story
 

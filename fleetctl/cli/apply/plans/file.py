@@ -38,7 +38,7 @@ def save(
 ) -> None:
     """Write the plan where nobody else reads it: a manifest may hold what is not for everybody."""
     from fleetctl.apply.consent import approvable
-    from fleetctl.apply.request.options import desired_now, standing
+    from fleetctl.apply.request.options import digests_of, version_of
 
     kept = {
         "form": FORM,
@@ -47,8 +47,8 @@ def save(
         "order": dict(order),
         "expected": {
             "store": stored.store_id,
-            "objects": {change.key: standing(change) for change in changes},
-            "wishes": desired_now(changes),
+            "objects": {change.key: version_of(change) for change in changes},
+            "wishes": digests_of(changes),
         },
         "approved": approvable(changes),
     }

@@ -42,7 +42,7 @@ def _title(found: Report) -> str:
 
 def _standing(found: Report) -> str:
     """` and $64.01/h`, of what stays warm."""
-    rates = [it.standing.usd_per_s for it in found.objects if it.standing is not None]
+    rates = [it.warm.usd_per_s for it in found.objects if it.warm is not None]
     known = [rate for rate in rates if rate is not None]
     if not rates:
         return ""
@@ -64,8 +64,8 @@ def _row(planned: ObjectPlan) -> str:
         for place in work.places:
             taken[place.judged.provider] += place.units
         where = ", ".join(f"{name} {count:,}" for name, count in taken.items() if count)
-    if planned.standing is not None:
-        cost = planned.standing.sentence
+    if planned.warm is not None:
+        cost = planned.warm.sentence
     cells = (planned.change.key, planned.verb.name.lower(), units, cost, where)
     return "| " + " | ".join(_cell(text) for text in cells) + " |"
 

@@ -36,7 +36,7 @@ def show(found: Report, screen: Screen, *, saved: str) -> None:
     for it in changing:
         if it.work is not None and it.work.places:
             _placement(it, it.work, screen)
-    if any(it.work is not None or it.standing is not None for it in changing):
+    if any(it.work is not None or it.warm is not None for it in changing):
         screen.data("")
         blocks = (_bill(found, changing), _standing(changing), _times(changing), _budgets(changing))
         for block in blocks:
@@ -66,15 +66,15 @@ def _heads(changing: list[ObjectPlan]) -> Iterator[list[str]]:
 
 
 def _path(field: FieldChange) -> str:
-    if field.said:
+    if field.difference:
         return field.path  # what a name stands for, not what the spec says
     outside = field.path.startswith(("labels", "annotations"))
     return f"metadata.{field.path}" if outside else f"spec.{field.path}"
 
 
 def _values(field: FieldChange) -> str:
-    if field.said:
-        return field.said
+    if field.difference:
+        return field.difference
     old, new = value_text(field.before), value_text(field.after)
     if not old and not new:
         return "changed; `fleetctl diff` shows its lines"
@@ -147,7 +147,7 @@ def _bill(found: Report, changing: list[ObjectPlan]) -> Iterator[list[str]]:
     unpriced = sum(work.unpriced for work in works)
     why = f" ({plural(unpriced, 'past run')} without a known price)" if unpriced else ""
     rates = [work.rate_usd_per_s for work in works]
-    rates += [it.standing.usd_per_s for it in changing if it.standing is not None]
+    rates += [it.warm.usd_per_s for it in changing if it.warm is not None]
     known = [rate for rate in rates if rate is not None]
     rate = f"{usd(sum(known) * HOUR_S)}/h" if len(known) == len(rates) else UNKNOWN
     total = f"in total {ranged(found.total)}{why}"
@@ -158,8 +158,8 @@ def _standing(changing: list[ObjectPlan]) -> Iterator[list[str]]:
     """What is paid by the hour whether or not anything runs."""
     heading = HEADING["" if any(it.work is not None for it in changing) else "Cost"]
     for it in changing:
-        if it.standing is not None:
-            yield [heading + safe(it.change.key), it.standing.sentence]
+        if it.warm is not None:
+            yield [heading + safe(it.change.key), it.warm.sentence]
             heading = HEADING[""]
 
 
@@ -174,10 +174,10 @@ def _times(changing: list[ObjectPlan]) -> Iterator[list[str]]:
 def _budgets(changing: list[ObjectPlan]) -> Iterator[list[str]]:
     capped = [(it, cap.sentence) for it in changing if it.work is not None for cap in it.work.caps]
     capped += [
-        (it, _drained(cap, it.standing))
+        (it, _drained(cap, it.warm))
         for it in changing
-        if it.standing is not None
-        for cap in it.standing.caps
+        if it.warm is not None
+        for cap in it.warm.caps
     ]
     for number, (it, sentence) in enumerate(capped):
         heading = HEADING["Budget" if number == 0 else ""]

@@ -14,9 +14,9 @@ Plan = Mapping[str, object]
 
 def cost_lines(planned: Plan) -> Iterator[str]:
     """Where a new object will run and for how much; nothing of what is here and free."""
-    standing, work = mapping(planned.get("standing")), mapping(planned.get("work"))
-    if standing:
-        yield f"cost       {_stands(standing)}{_caps(standing)}"
+    warm, work = mapping(planned.get("standing")), mapping(planned.get("work"))
+    if warm:
+        yield f"cost       {_stands(warm)}{_caps(warm)}"
     places = _list(work.get("placement"))
     if planned.get("action") == "create" and not all(map(_plain, places)):
         yield f"placement  {_placement(places, str(work.get('gpu') or ''))}"
@@ -54,11 +54,11 @@ def _estimate(work: Plan) -> str:
     return figure(cost) if not message or cost.high == 0.0 else f"{figure(cost)}  ({message})"
 
 
-def _stands(standing: Plan) -> str:
+def _stands(warm: Plan) -> str:
     from fleetctl.apply.cost.words import stands
 
-    most, least = _number(standing.get("perHour")), _number(standing.get("leastPerHour"))
-    return stands(int(_number(standing.get("containers")) or 0), least, most)
+    most, least = _number(warm.get("perHour")), _number(warm.get("leastPerHour"))
+    return stands(int(_number(warm.get("containers")) or 0), least, most)
 
 
 def _caps(costing: Plan) -> str:

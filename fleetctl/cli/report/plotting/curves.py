@@ -90,7 +90,7 @@ class Stop(NamedTuple):
     trial: int
     iteration: int
     value: float
-    said: str
+    why: str
 
 
 class Rung(NamedTuple):
@@ -112,7 +112,7 @@ def rungs_chart(metric: str, rungs: Sequence[Rung], stops: Sequence[Stop]) -> Ch
     x = of_numbers("iteration", places, log=min(places) > 0)._replace(whole=True)
     x = roomy(x) if x.low == x.high else x
     line = Line("threshold", tuple((float(it.iteration), it.threshold) for it in rungs))
-    dots = tuple(Dot(float(it.iteration), it.value, it.trial, it.said) for it in stops)
+    dots = tuple(Dot(float(it.iteration), it.value, it.trial, it.why) for it in stops)
     looks = ", ".join(f"{plural(it.trials, 'trial')} at {it.iteration:,}" for it in rungs)
     texts = [f"{it.trial} by {number(it.value)} at {it.iteration:,}" for it in stops]
     parts = [f"came so far: {looks}"]

@@ -59,12 +59,12 @@ def of_client(client: object) -> Credentials:
 def of_account(account: Account) -> Credentials:
     """Raises Unavailable when there is no key: the account waits, and no order is wrong."""
     server = url(account)
-    if account.said:
+    if account.declared:
         try:
             key = account.value("apiKeyEnv")
         except Refused as error:
             raise _missing(str(error), error.hint) from error
-        target = account.said.get("target", "")
+        target = account.declared.get("target", "")
         return Credentials(url=server, source=account.where(), key=key, target=target)
     files = _files()
     found = {name: _first(name, files) for name in (KEY, TOKEN, ORGANIZATION, TARGET)}
@@ -85,7 +85,7 @@ def of_account(account: Account) -> Credentials:
 def url(account: Account) -> str:
     """The server to ask: never one that a file of the working directory names."""
     return (
-        account.said.get("apiUrl")
+        account.declared.get("apiUrl")
         or os.environ.get("DAYTONA_API_URL")
         or "https://app.daytona.io/api"
     )

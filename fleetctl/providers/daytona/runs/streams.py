@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from secrets import token_hex
 from typing import TYPE_CHECKING, TypeVar
 
-from fleetctl.guest.ship.orders import order_argument, order_input
+from fleetctl.guest.ship.order_text import order_argument, order_input
 from fleetctl.providers.daytona.connection.errors import is_conflict, is_not_found
 from fleetctl.providers.remote.sandboxes.base import At, Work
 from fleetctl.providers.remote.sandboxes.names import sandbox_name

@@ -47,7 +47,7 @@ class _Curtain:
             if rest:
                 self._show(rest)
 
-    def said(self) -> str:
+    def text(self) -> str:
         """What a shell said that never came to the command."""
         return self._hidden.decode("utf-8", "replace").strip()
 
@@ -88,7 +88,7 @@ async def run(
         await _tidy(sandbox, terminal, name)
     if not curtain.opened.is_set():
         raise Unavailable(
-            f"{what} cannot be started: {curtain.said() or ended.error or 'no answer'}"
+            f"{what} cannot be started: {curtain.text() or ended.error or 'no answer'}"
         )
     return 1 if ended.exit_code is None else int(ended.exit_code)
 

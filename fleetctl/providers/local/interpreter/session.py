@@ -22,7 +22,7 @@ from fleetctl.providers.local.assets import envs
 from fleetctl.providers.local.interpreter.rooms import Room
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.provider import TIERS
-from fleetctl.providers.local.runs.orders import PROCESSES_MAX
+from fleetctl.providers.local.runs.supervisor_messages import PROCESSES_MAX
 from fleetctl.providers.local.supervisor.run import procs
 
 READY_S = 60.0  # for namespaces to stand

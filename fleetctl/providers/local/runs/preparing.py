@@ -16,7 +16,7 @@ from typing import Any
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.local.assets import envs, sources
 from fleetctl.providers.local.paths import Layout, supervisor_name
-from fleetctl.providers.local.runs.orders import Prepared, supervisor_config
+from fleetctl.providers.local.runs.supervisor_messages import Prepared, supervisor_config
 from fleetctl.providers.paths import make_private
 
 

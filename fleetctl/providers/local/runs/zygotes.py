@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.local.paths import Layout
-from fleetctl.providers.local.runs.orders import guest_file
+from fleetctl.providers.local.runs.supervisor_messages import guest_file
 from fleetctl.providers.paths import make_private
 
 PACKAGE = Path(__file__).parents[1] / "supervisor"

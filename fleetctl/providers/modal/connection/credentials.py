@@ -61,7 +61,7 @@ async def client_of(account: Account) -> modal.Client:
     import modal
     from modal.config import config
 
-    if account.said:
+    if account.declared:
         try:
             token_id, secret = _token(account)
         except Refused as error:
@@ -82,7 +82,7 @@ def fingerprint(account: Account) -> bytes:
     """Of the token that a connection would use now; it tells only whether it is another one."""
     from modal import config as sdk
 
-    if account.said:
+    if account.declared:
         try:
             held = list(_token(account))
         except Refused:
@@ -103,13 +103,13 @@ def server(account: Account) -> str:
 
 def _own_server(account: Account) -> str:
     """A profile may name one; "" is the server of everybody."""
-    profile = account.said.get("profile")
+    profile = account.declared.get("profile")
     return _of_profile(profile, "server_url") if profile else ""
 
 
 def _token(account: Account) -> tuple[str, str]:
     """Raises Refused for a variable that is not set and a profile that is not there."""
-    profile = account.said.get("profile")
+    profile = account.declared.get("profile")
     if profile is None:
         return account.value("tokenIdEnv"), account.value("tokenSecretEnv")
     token_id, secret = _of_profile(profile, "token_id"), _of_profile(profile, "token_secret")
@@ -159,14 +159,14 @@ async def _speaking_to(address: str) -> AsyncIterator[None]:
 def may_be_there(account: Account) -> bool:
     """Found out without the SDK: whether asking Modal could lead anywhere."""
     given = os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET")
-    return bool(account.said or given or _config_path().exists())
+    return bool(account.declared or given or _config_path().exists())
 
 
 def is_there(account: Account) -> bool:
     """Whether there is a token to ask Modal with, found out without the SDK. Raises Refused where
     the account says where it is, and there is none.
     """
-    if account.said:
+    if account.declared:
         return all(_token(account))
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):
         return True
@@ -183,7 +183,7 @@ def where(account: Account) -> str:
     """Where the token is; "" when there is none."""
     from modal import config as sdk
 
-    if account.said:
+    if account.declared:
         _token(account)
         return account.where()
     if os.environ.get("MODAL_TOKEN_ID") and os.environ.get("MODAL_TOKEN_SECRET"):

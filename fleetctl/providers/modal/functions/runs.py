@@ -36,8 +36,8 @@ from fleetctl.providers.modal.functions.line import Line
 from fleetctl.providers.paths import checked, jobs_dir, make_private, provider_dir
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.guest_order import Place, guest_order
 from fleetctl.providers.remote.runs.lifetimes import work_s
-from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.runs.runs import STOP_SLACK_S, RemoteRuns
 from fleetctl.providers.sources.pinning import pinned
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fleetctl.guest.ship.orders import order_argument, order_input
+from fleetctl.guest.ship.order_text import order_argument, order_input
 from fleetctl.providers.modal.assets.images import POSIX_GUEST_PATH, QUICK_PATH
 from fleetctl.providers.remote.sandboxes.base import At, Work
 from fleetctl.specs.blocks.template import Template

@@ -42,7 +42,7 @@ class Context:
     closed: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)  # one execution at a time
     messages: asyncio.Queue[Message | None] = field(default_factory=asyncio.Queue)
-    desired_rows: int = -1  # the process's standard input
+    stdin: int = -1  # the process's standard input
     readers: list[Reader] = field(default_factory=list)
     rest: bytearray = field(default_factory=bytearray)
     watcher: asyncio.Future[None] | None = None
@@ -62,7 +62,7 @@ class Context:
         async with self.turn:
             if self.process is None or self.process.returncode is not None:
                 await self._start(toolbox)
-            await write_all(self.desired_rows, json.dumps(desired).encode() + b"\n")
+            await write_all(self.stdin, json.dumps(desired).encode() + b"\n")
             try:
                 async with asyncio.timeout(timeout_s or None):
                     await self._relay(send)
@@ -76,8 +76,8 @@ class Context:
 
     async def _start(self, toolbox: Toolbox) -> None:
         self._end()
-        desired_rows, self.desired_rows = os.pipe()
-        os.set_blocking(self.desired_rows, False)
+        stdin, self.stdin = os.pipe()
+        os.set_blocking(self.stdin, False)
         told, tells = os.pipe()
         loose, loosely = os.pipe()
         self.messages = asyncio.Queue()
@@ -87,12 +87,12 @@ class Context:
             self.process = await toolbox.spawn(
                 ["python3", "-u", "-c", _WORKER],
                 cwd=self.cwd,
-                stdin=desired_rows,
+                stdin=stdin,
                 stdout=tells,
                 stderr=loosely,
             )
         finally:
-            for descriptor in (desired_rows, tells, loosely):
+            for descriptor in (stdin, tells, loosely):
                 os.close(descriptor)
         self.watcher = asyncio.ensure_future(self._ended(self.process, self.messages))
 
@@ -144,6 +144,6 @@ class Context:
         self.process = None
         for reader in self.readers:
             reader.close()
-        if self.desired_rows >= 0:
-            os.close(self.desired_rows)
-            self.desired_rows = -1
+        if self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1

@@ -58,9 +58,9 @@ def main():
     sys.stdout, sys.stderr = Stream("stdout"), Stream("stderr")
     heed_interrupts(False)
     namespace = {"__name__": "__main__", "__builtins__": __builtins__}
-    desired_rows = os.fdopen(os.dup(0), encoding="utf-8")
+    stdin = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for line in desired_rows:
+    for line in stdin:
         desired = json.loads(line)
         before = dict(os.environ)
         os.environ.update(desired["envs"])

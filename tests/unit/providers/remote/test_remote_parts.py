@@ -16,8 +16,8 @@ from fleetctl.controllers.model import Ended
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.runs import scratch
+from fleetctl.providers.remote.runs.guest_order import Place, guest_order
 from fleetctl.providers.remote.runs.lifetimes import MARK, told_apart, work_s
-from fleetctl.providers.remote.runs.orders import Place, guest_order
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.specs.blocks.template import Template
 from tests.unit.providers.remote import frames
