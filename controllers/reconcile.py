@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from itertools import islice
 
-from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.planning.plan import (
     TERMINAL_PHASES,
@@ -23,6 +22,7 @@ from fleetctl.controllers.planning.plan import (
     Reuse,
 )
 from fleetctl.controllers.schedule.advance import advance, unwanted
+from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.controllers.schedule.end import end
 from fleetctl.controllers.schedule.progress import under_way
 from fleetctl.controllers.schedule.stops import end_all, stopping, stopping_because

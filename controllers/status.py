@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, cast
 
-from fleetctl.controllers.desired import Desired, Prior, revived
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Node, RunState
 from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Plan, Start
+from fleetctl.controllers.schedule.desired import Desired, Prior, revived
 from fleetctl.controllers.schedule.stuck import stuck
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST

@@ -5,10 +5,11 @@ tells it what it learns of a sandbox itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from fleetctl.controllers.history.holding import Holding, Place
 from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 
 
@@ -28,6 +29,39 @@ class OpenSandbox:
     busy: bool
     since_s: float  # when it was desired
     closing: bool = False  # it was asked to end, so it takes no task any more
+
+
+class Place(NamedTuple):
+    """What sandboxes are counted by. stopping: it will be gone without our doing more."""
+
+    provider: str
+    usd_per_s: float | None
+    stopping: bool
+
+
+class Holding:
+    """How many sandboxes there are of each sort, kept as they come and go; the engine reads it for
+    its limits. Sorts are few: prices are those of templates."""
+
+    __slots__ = ("_places", "counts")
+
+    def __init__(self) -> None:
+        self.counts: Counter[Place] = Counter()  # without zeros
+        self._places: dict[str, Place] = {}  # sandbox -> how it was counted
+
+    def set(self, sandbox: str, place: Place | None) -> None:
+        """The sandbox is now of this sort; None: it is gone."""
+        before = self._places.get(sandbox)
+        if before == place:
+            return
+        if before is not None:
+            del self._places[sandbox]
+            self.counts[before] -= 1
+            if not self.counts[before]:
+                del self.counts[before]
+        if place is not None:
+            self._places[sandbox] = place
+            self.counts[place] += 1
 
 
 class Sandboxes(dict[str, OpenSandbox]):

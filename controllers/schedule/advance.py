@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import ADOPTED, Run, RunState
 from fleetctl.controllers.planning.kind import Keep, KindController, StopNow
 from fleetctl.controllers.planning.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
 from fleetctl.controllers.schedule.blocked import at_capacity_by, awaiting, denied_by, payable_later
 from fleetctl.controllers.schedule.capacity import Slots, spilled
+from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.controllers.schedule.progress import under_way, wakes_at_s
 from fleetctl.controllers.schedule.starts import Supply, sort_sandboxes, started
 from fleetctl.specs.values.hints import with_hint

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fleetctl.controllers.desired import Desired, ends_at_s
 from fleetctl.controllers.money.budget import TOO_SMALL, Denied, Held, Terms, UnitPrice, lasts_s
 from fleetctl.controllers.planning.kind import Unit
 from fleetctl.controllers.planning.placement import Judgement
 from fleetctl.controllers.schedule.capacity import Slots
+from fleetctl.controllers.schedule.desired import Desired, ends_at_s
 
 
 @dataclass(frozen=True, slots=True)

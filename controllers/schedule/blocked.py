@@ -7,13 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.money.budget import Denied
 from fleetctl.controllers.planning.kind import Unit
 from fleetctl.controllers.planning.placement import Judgement
 from fleetctl.controllers.planning.plan import Plan
 from fleetctl.controllers.schedule.capacity import Slots
+from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.controllers.schedule.stops import end_all
 from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.specs.values.hints import message_of

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fleetctl.controllers.desired import Desired, Wait
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.placement import (
@@ -21,6 +20,7 @@ from fleetctl.controllers.planning.placement import (
     why_full,
 )
 from fleetctl.controllers.planning.plan import Shortage, Stop
+from fleetctl.controllers.schedule.desired import Desired, Wait
 from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
 
 # How long a provider is left alone after it had no room, at least; guessed: quotas change by hand

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.controllers.desired import Desired, ends_at_s
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.planning.kind import Verdict
 from fleetctl.controllers.planning.plan import Phase, Plan
+from fleetctl.controllers.schedule.desired import Desired, ends_at_s
 from fleetctl.controllers.schedule.stops import close_all, end_all, stopping
 
 

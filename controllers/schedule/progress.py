@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleetctl.controllers.desired import Desired, ends_at_s
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.retries.retry import ROLL_OVERS_IDLE_MAX, rolls_over
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import Action, Phase, Plan, Start
 from fleetctl.controllers.schedule.capacity import spills_at_s
+from fleetctl.controllers.schedule.desired import Desired, ends_at_s
 from fleetctl.controllers.schedule.stops import stopping
 
 WAITING_SHOWN_MAX = 5

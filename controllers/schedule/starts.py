@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.sandboxes import OpenSandbox
 from fleetctl.controllers.money.budget import Terms
@@ -15,6 +14,7 @@ from fleetctl.controllers.planning.kind import KindController, Policy, Unit
 from fleetctl.controllers.planning.plan import CloseSandbox, Start
 from fleetctl.controllers.schedule.affordable import Paid, Unpaid, paid_again, paid_place
 from fleetctl.controllers.schedule.capacity import Slots, placed
+from fleetctl.controllers.schedule.desired import Desired
 
 # A pass that starts more than this at once would hold up the other objects; the next pass goes on
 # at once.

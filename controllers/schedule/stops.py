@@ -4,11 +4,11 @@ a pass.
 
 from __future__ import annotations
 
-from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.kind import Policy
 from fleetctl.controllers.planning.plan import Action, CloseSandbox, Stop
+from fleetctl.controllers.schedule.desired import Desired
 
 
 def end_all(history: History, reason: str, policy: Policy) -> tuple[Action, ...]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.money.budget import TOO_SMALL
 from fleetctl.controllers.planning.plan import Phase, Plan
 from fleetctl.controllers.schedule.capacity import spills_at_s
+from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.specs.values.hints import parted
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from fleetctl.controllers.desired import Prior, Wait
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind import KindController
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, AssetAction, CloseSandbox, Shortage
 from fleetctl.controllers.reuse.cache import Content, Key
+from fleetctl.controllers.schedule.desired import Prior, Wait
 from fleetctl.controllers.status import prior_of
 from fleetctl.specs.values.scalars import Spec
 

@@ -142,7 +142,7 @@ def run(args: Namespace, screen: Screen) -> int:
         return _watch(args, screen)
     documents, order = _desired(args, saved, screen)
     if args.dry_run == CLIENT:
-        from fleetctl.cli.apply.dry_run import dry_run
+        from fleetctl.cli.apply.predictions import dry_run
 
         return dry_run(documents, order, screen)
     state_dir = home()
@@ -195,7 +195,7 @@ def _watch(args: Namespace, screen: Screen) -> int:
     if "-" in args.files or any(map(is_address, args.files)):
         what = "stdin" if "-" in args.files else "an address"
         raise UsageError(f"{what} cannot be watched", hint="name files or directories")
-    from fleetctl.cli.apply.watch import watch
+    from fleetctl.cli.apply.watching.watch import watch
 
     return watch(args.files, order_of(args), screen, recursive=args.recursive)
 

@@ -12,19 +12,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.change import Change
+from fleetctl.apply.change import Change, outcomes_of
+from fleetctl.apply.consent import NeedsConsent, check
 from fleetctl.apply.predictions.predict import allowed, judged, predicted
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose
 from fleetctl.apply.request.options import declared_in, namespace_of, order_of
+from fleetctl.cli.apply.propose import proposed
+from fleetctl.cli.apply.screens.outcomes import CLIENT, SAID_OF_DRY_RUNS, show, warn_of
+from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
+from fleetctl.common.home import home
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
+from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import Manifest, load
 from fleetctl.manifest.problems import ManifestErrors, Problem
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.stores.base import Stored
+from fleetctl.stores.read.read_only import open_readonly
 from fleetctl.tracking.sources import Sources, source_of
 from fleetctl.wiring.accounts import Accounts
 
@@ -85,6 +92,22 @@ def foreseen(
         fields[resource.name] = spec
     world = world_of(stored, changes, providers, fields, os.environ.get, starts_here=False)
     return judged(asyncio.run(predicted(manifests, changes, world)), allowed(order))
+
+
+def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: Screen) -> int:
+    """The words that apply would say, and what it would ask. Nothing runs for it."""
+    state_dir = home()
+    with open_readonly(state_dir) as stored:
+        found = proposed(state_dir, stored, documents, order)
+        changes = found.changes
+        doubts = refuse(stored, found.manifests, changes, found.accounts.backends, order)
+    warnings = [*found.warnings, *doubts]
+    show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
+    try:
+        check(changes, (), SystemClock().now_s())
+    except NeedsConsent as error:
+        warn_of(error.losses, error.hint, order, screen)
+    return 0
 
 
 def _nobody(run: str) -> None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.common.text import HOUR_S
-from fleetctl.controllers.desired import Room
 from fleetctl.controllers.model import Run
 from fleetctl.controllers.planning.placement import Capacity, per_hour
+from fleetctl.controllers.schedule.desired import Room
 from fleetctl.engine.execute.rate_limit import MINUTE_S
 
 if TYPE_CHECKING:

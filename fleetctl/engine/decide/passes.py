@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.desired import Desired
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money.estimate import estimate_of
 from fleetctl.controllers.planning.lint import lint
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Plan
 from fleetctl.controllers.reconcile import reconcile
+from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.controllers.status import status_of
 from fleetctl.controllers.trials.served import lacking_of
 from fleetctl.controllers.trials.winner import Lacking

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.desired import deadline_at_s
 from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 from fleetctl.controllers.money import budget
 from fleetctl.controllers.money.budget import Account, Terms
+from fleetctl.controllers.schedule.desired import deadline_at_s
 from fleetctl.engine.capacity.providers import contract_of
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from fleetctl.controllers.desired import Wait
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.placement import judge, spill_reason
 from fleetctl.controllers.schedule.capacity import grown
+from fleetctl.controllers.schedule.desired import Wait
 from fleetctl.engine.shared.messages import (
     AssetReplied,
     StartRefused,

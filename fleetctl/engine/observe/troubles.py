@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Unavailable
-from fleetctl.controllers.desired import Trouble
+from fleetctl.controllers.schedule.desired import Trouble
 from fleetctl.specs.values.hints import words_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import sys
 
 from fleetctl.guest.checkpoints.disk import Disk
 from fleetctl.guest.checkpoints.prepare import Missing, prepare
-from fleetctl.guest.pace import STACKS_SIGNAL
+from fleetctl.guest.supervision.pace import STACKS_SIGNAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

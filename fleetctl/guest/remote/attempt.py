@@ -11,10 +11,10 @@ import time
 
 from fleetctl.guest.journal.ending import outcome
 from fleetctl.guest.journal.logfile import LogFile
-from fleetctl.guest.processes import send
 from fleetctl.guest.remote.place import start_directory
 from fleetctl.guest.remote.process.child import begun_of, environment, execute
 from fleetctl.guest.remote.process.leader import Leader
+from fleetctl.guest.supervision.processes import send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from fleetctl.guest.checkpoints.watch import Watch
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
-    from fleetctl.guest.pace import Pace
     from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
+    from fleetctl.guest.supervision.pace import Pace
 
     class Follower(Protocol):
         """Reads what the program tells of its metrics; see files.py."""
@@ -156,7 +156,7 @@ class Attempt:
             self._checkpoints = watch_of(order, self._commit, self.say)
             self._followers.append(self._checkpoints)
         if order.get("progress"):
-            from fleetctl.guest.pace import Pace
+            from fleetctl.guest.supervision.pace import Pace
 
             self._pace = Pace(order["progress"], time.monotonic())
         if order["mode"] == "python":
@@ -326,7 +326,7 @@ class Attempt:
         if self._pace.stalled(
             time.monotonic(), step=self.journal.step, checkpoints=count, output=self._heard
         ):
-            from fleetctl.guest.pace import STACKS_S, STALLED, ask_for_stacks
+            from fleetctl.guest.supervision.pace import STACKS_S, STALLED, ask_for_stacks
 
             self._pace = None
             self.say(f"{STALLED}: nothing new for too long, see `progress`; it is being ended")

@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from fleetctl.guest.processes import ended
+from fleetctl.guest.supervision.processes import ended
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

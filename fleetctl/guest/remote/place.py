@@ -19,7 +19,7 @@ import fcntl
 import os
 import time
 
-from fleetctl.guest.processes import is_held
+from fleetctl.guest.supervision.processes import is_held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import os
 import time
 
 from fleetctl.guest.journal.record import Journal, append, write_unbegun
-from fleetctl.guest.processes import send
 from fleetctl.guest.remote import place
 from fleetctl.guest.remote.attempt import Attempt
 from fleetctl.guest.remote.loop import Loop
 from fleetctl.guest.remote.process.leader import Leader
 from fleetctl.guest.remote.visitors import Visitors
+from fleetctl.guest.supervision.processes import send
 from fleetctl.guest.task.text import compact
 
 TYPE_CHECKING = False

@@ -22,7 +22,7 @@ PACKAGES = (
     "fleetctl",
     "fleetctl.guest",
     *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "wandb")),
-    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "remote")),
+    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "remote", "supervision")),
     *(f"fleetctl.guest.remote.{name}" for name in ("process", "story", "verbs")),
 )
 

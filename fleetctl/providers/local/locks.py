@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.guest.processes import is_held
+from fleetctl.guest.supervision.processes import is_held
 
 
 @dataclass(frozen=True, slots=True)

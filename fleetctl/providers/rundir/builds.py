@@ -11,7 +11,7 @@ import os
 import time
 from pathlib import Path
 
-from fleetctl.guest.processes import is_held
+from fleetctl.guest.supervision.processes import is_held
 from fleetctl.providers.paths import checked, jobs_dir, make_private, providers_in
 
 LINKS = "builds"  # the directory of links in a resource's own

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fleetctl.controllers.desired import Desired, Prior, Wait
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.replay import Replayed, replay
 from fleetctl.controllers.kinds.registry import CONTROLLERS
@@ -27,6 +26,7 @@ from fleetctl.controllers.planning.plan import (
     Stop,
 )
 from fleetctl.controllers.reconcile import reconcile
+from fleetctl.controllers.schedule.desired import Desired, Prior, Wait
 from fleetctl.controllers.status import prior_of, status_of
 from fleetctl.specs.content import NO_PINS, Pins
 from fleetctl.specs.kinds.registry import KINDS

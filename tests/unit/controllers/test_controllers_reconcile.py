@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fleetctl.controllers.desired import Wait
 from fleetctl.controllers.history.retries.retry import MAX_LIFETIME
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import CloseSandbox, Drop, FreeScratch, Phase, Start, Stop
+from fleetctl.controllers.schedule.desired import Wait
 from fleetctl.controllers.schedule.starts import STARTS_PER_PASS_MAX
 from tests.unit.controllers.play import START_S, Play, job
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fleetctl.guest.pace import STACKS_SIGNAL, Pace, ask_for_stacks
+from fleetctl.guest.supervision.pace import STACKS_SIGNAL, Pace, ask_for_stacks
 
 LIMITS = {"timeout_s": 10.0, "start_s": 60.0}
 

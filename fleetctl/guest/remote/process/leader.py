@@ -9,8 +9,8 @@ import _signal  # type: ignore[import-not-found]
 import _socket
 import sys
 
-from fleetctl.guest.processes import send
 from fleetctl.guest.remote.process.child import spawn
+from fleetctl.guest.supervision.processes import send
 from fleetctl.guest.task.text import parse
 
 TYPE_CHECKING = False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from fleetctl.guest.processes import send
+from fleetctl.guest.supervision.processes import send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

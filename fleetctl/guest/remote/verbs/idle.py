@@ -7,8 +7,8 @@ import os
 import select
 import time
 
-from fleetctl.guest.processes import ended
 from fleetctl.guest.remote import place
+from fleetctl.guest.supervision.processes import ended
 from fleetctl.guest.task.text import compact
 
 TYPE_CHECKING = False

@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any, NoReturn, Optional
 
-from fleetctl.guest.processes import ended, send
+from fleetctl.guest.supervision.processes import ended, send
 
 from .isolation import sharedlinks, spaces, syscalls
 from .run import procs

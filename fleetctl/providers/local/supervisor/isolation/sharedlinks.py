@@ -12,7 +12,7 @@ import os
 from contextlib import contextmanager
 from typing import Any, Iterator
 
-from fleetctl.guest.processes import is_held
+from fleetctl.guest.supervision.processes import is_held
 
 from . import spaces
 

@@ -22,8 +22,8 @@ from fleetctl.guest.task.serving import CHANNEL, serve
 
 from ..isolation import shortnames, spaces, syscalls
 from . import cleaning, procs
-from .followers import checkpoints_at
-from .record import PRIVATE, TEMPORARY
+from .reports.followers import checkpoints_at
+from .reports.record import PRIVATE, TEMPORARY
 
 if TYPE_CHECKING:
     from fleetctl.guest.wandb.trial import Trial

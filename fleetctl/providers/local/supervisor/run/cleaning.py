@@ -13,7 +13,7 @@ import itertools
 import os
 import stat
 
-from .record import PRIVATE, TEMPORARY
+from .reports.record import PRIVATE, TEMPORARY
 
 OURS = frozenset({"params.json", "result.json", "metrics.jsonl"})
 

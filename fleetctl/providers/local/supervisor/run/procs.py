@@ -12,7 +12,7 @@ import os
 import signal
 from typing import Optional
 
-from fleetctl.guest.processes import send
+from fleetctl.guest.supervision.processes import send
 
 RLIMIT_LOCKS = 10
 _LIMIT_LINE = b"Max file locks"

@@ -15,7 +15,7 @@ from fleetctl.guest.journal.record import Journal
 
 if TYPE_CHECKING:
     from fleetctl.guest.checkpoints.watch import Watch
-    from fleetctl.guest.pace import Pace
+    from fleetctl.guest.supervision.pace import Pace
     from fleetctl.guest.wandb.trial import Trial
 
     from ..gang.gang import Gang

@@ -16,20 +16,21 @@ from typing import Any, Callable
 
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal, append, write_unbegun
-from fleetctl.guest.pace import STACKS_S, STALLED, ask_for_stacks
-from fleetctl.guest.processes import ended, send
+from fleetctl.guest.supervision.pace import STACKS_S, STALLED, ask_for_stacks
+from fleetctl.guest.supervision.processes import ended, send
 from fleetctl.guest.task.text import compact
 
 from ..gang.gang import OF_ONE_NODE, Gang
 from ..io.poller import Poller
 from ..io.timers import Timers
-from . import procs, record, usage
+from . import procs, usage
 from .begun import Begun
 from .child import Birth, become, variable
 from .cleaning import Janitor
-from .concluding import conclude, files_left, left_at, read_metrics
-from .followers import follow
-from .hearing import Hearing
+from .reports import record
+from .reports.concluding import conclude, files_left, left_at, read_metrics
+from .reports.followers import follow
+from .reports.hearing import Hearing
 from .sandbox import Run, Sandbox
 from .together import Together
 from .visits import Visits

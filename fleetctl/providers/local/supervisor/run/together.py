@@ -11,8 +11,8 @@ from fleetctl.guest.journal.record import Journal
 
 from ..gang.gang import CONSEQUENCE, READY_S, Gang
 from ..io.timers import Timers
-from . import record
-from .hearing import Hearing
+from .reports import record
+from .reports.hearing import Hearing
 from .sandbox import Sandbox
 
 RETRY_S = 1.0  # until the disk is asked again to take an end record

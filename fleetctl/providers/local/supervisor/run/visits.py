@@ -10,7 +10,7 @@ import os
 import signal
 from typing import Any, Callable, Sequence
 
-from fleetctl.guest.processes import send
+from fleetctl.guest.supervision.processes import send
 
 from .child import Birth, visit
 from .sandbox import Sandbox

@@ -19,8 +19,8 @@ from fleetctl.guest.journal.results import (
     result_line,
 )
 
+from ..sandbox import Run, Sandbox
 from . import record
-from .sandbox import Run, Sandbox
 
 
 def files_left(work: str) -> list[str]:

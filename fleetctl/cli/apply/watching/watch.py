@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import apply
 from fleetctl.cli.apply.screens.outcomes import show
-from fleetctl.cli.apply.watched import Reread
+from fleetctl.cli.apply.watching.reread import Reread
 from fleetctl.cli.follow.supervise import detached
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.files import documents_of

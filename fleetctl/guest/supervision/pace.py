@@ -4,7 +4,7 @@ it hangs. Called once a second by whoever keeps the run.
 
 from __future__ import annotations
 
-from fleetctl.guest.processes import send
+from fleetctl.guest.supervision.processes import send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import json
 import os
 from typing import Callable, Optional
 
-from ..io.poller import Poller
-from .sandbox import CHANNEL_LINE_BYTES_MAX, Run, Sandbox
+from ...io.poller import Poller
+from ..sandbox import CHANNEL_LINE_BYTES_MAX, Run, Sandbox
 
 READ_BYTES_MAX = 1024 * 1024
 REMARKS_MAX = 3  # a task could go on for ever

@@ -13,12 +13,12 @@ from fleetctl.guest.checkpoints.begin import place_of
 from fleetctl.guest.checkpoints.disk import Disk
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.metrics.followed import Followed
-from fleetctl.guest.pace import Pace
+from fleetctl.guest.supervision.pace import Pace
 from fleetctl.guest.wandb.trial import Trial
 
+from ..sandbox import Run, Sandbox
 from .concluding import start_of
 from .record import PRIVATE
-from .sandbox import Run, Sandbox
 
 
 def follow(config: dict[str, Any], sandbox: Sandbox, run: Run) -> None:

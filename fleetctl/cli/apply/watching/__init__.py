@@ -1,0 +1,1 @@
+"""`apply --watch`: apply again when a file is saved."""
