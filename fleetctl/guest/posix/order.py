@@ -21,7 +21,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def posix_order(order: Mapping[str, Any]) -> str:
-    """order: as the guest in Python reads it; see remote/attempt.py."""
+    """order: as the guest in Python reads it; see remote/run/attempt.py."""
     argv = list(order["argv"])
     secrets = [name for name in order["secret_names"] if _NAME.fullmatch(name)]
     timeout_s, sync_s, identity = order["timeout_s"], order["sync_s"], order["identity"]

@@ -12,9 +12,9 @@ import time
 
 from fleetctl.guest.journal.record import Journal, append, write_unbegun
 from fleetctl.guest.remote import place
-from fleetctl.guest.remote.attempt import Attempt
 from fleetctl.guest.remote.loop import Loop
 from fleetctl.guest.remote.process.leader import Leader
+from fleetctl.guest.remote.run.attempt import Attempt
 from fleetctl.guest.remote.visitors import Visitors
 from fleetctl.guest.supervision.processes import send
 from fleetctl.guest.task.text import compact
@@ -116,7 +116,7 @@ class Supervisor:
         self._run, self._last, self._told_open = None, run, staying
         self.visitors.tell()
         if staying:
-            from fleetctl.guest.remote.files import forget
+            from fleetctl.guest.remote.run.files import forget
 
             forget("result.json")
             forget("metrics.jsonl")

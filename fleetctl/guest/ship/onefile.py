@@ -23,7 +23,7 @@ PACKAGES = (
     "fleetctl.guest",
     *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "wandb")),
     *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "remote", "supervision")),
-    *(f"fleetctl.guest.remote.{name}" for name in ("process", "story", "verbs")),
+    *(f"fleetctl.guest.remote.{name}" for name in ("process", "run", "story", "verbs")),
 )
 
 

@@ -4,11 +4,13 @@ it hangs. Called once a second by whoever keeps the run.
 
 from __future__ import annotations
 
+import time
+
 from fleetctl.guest.supervision.processes import send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Iterable, Mapping, Optional
+    from typing import Callable, Iterable, Mapping, Optional
 
 STACKS_SIGNAL = 46  # as library/sitecustomize.py registers it
 STALLED = "Stalled"
@@ -22,16 +24,32 @@ class Pace:
         self._since_s = now_s
         self._signs: Optional[tuple[int, int, int]] = None
 
-    def stalled(self, now_s: float, *, step: int, checkpoints: int, output: int) -> bool:
-        """step: the highest that it reported, -1 for none; checkpoints: how many it completed;
-        output: bytes. What it says while it loads and compiles is no step.
+    def stalled(self, now_s: float, signs: tuple[int, int, int]) -> bool:
+        """signs: the highest step that it reported, -1 for none; how many checkpoints it completed;
+        bytes of output. What it says while it loads and compiles is no step.
         """
-        signs = (step, checkpoints, output)
         if signs != self._signs:
             self._signs, self._since_s = signs, now_s
-        begun = step >= 0 or checkpoints > 0
+        begun = signs[0] >= 0 or signs[1] > 0
         limit_s = self._timeout_s if begun else max(self._start_s, self._timeout_s)
         return now_s - self._since_s >= limit_s
+
+
+def ends_in_s(
+    pace: Pace,
+    signs: tuple[int, int, int],
+    *,
+    say: Callable[[str], None],
+    pids: Callable[[], Iterable[int]],
+) -> Optional[float]:
+    """None while it gets on. What hangs says where, and is to be told to end after these seconds.
+
+    signs: as `stalled` takes them; pids: its processes.
+    """
+    if not pace.stalled(time.monotonic(), signs):
+        return None
+    say(f"{STALLED}: nothing new for too long, see `progress`; it is being ended")
+    return STACKS_S if ask_for_stacks(pids()) else 0.0
 
 
 def ask_for_stacks(pids: Iterable[int]) -> int:

@@ -29,18 +29,18 @@ def test_it_hangs_when_nothing_is_new_for_too_long(
     looks: list[tuple[float, int, int, int]], stalled_at_s: float
 ) -> None:
     pace = Pace(LIMITS, 0.0)
-    signs = {"step": -1, "checkpoints": 0, "output": 0}
+    signs = (-1, 0, 0)
     at_s = 0.0
     for when_s, step, checkpoints, output in [
         *looks,
         (1e9, *(looks[-1][1:] if looks else (-1, 0, 0))),
     ]:
         while at_s < when_s:
-            if pace.stalled(at_s, **signs):
+            if pace.stalled(at_s, signs):
                 assert at_s == stalled_at_s
                 return
             at_s += 1.0
-        signs = {"step": step, "checkpoints": checkpoints, "output": output}
+        signs = (step, checkpoints, output)
     raise AssertionError("it never hung")
 
 

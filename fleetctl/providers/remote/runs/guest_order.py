@@ -41,7 +41,7 @@ class Place:
 
 
 def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
-    """The order as the guest reads it; see guest/remote/attempt.py."""
+    """The order as the guest reads it; see guest/remote/run/attempt.py."""
     template = request.template
     asked_s, left_s = template.timeout_seconds, place.left_s
     by_age = left_s is not None and (asked_s is None or left_s < asked_s)

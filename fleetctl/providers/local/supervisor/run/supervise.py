@@ -16,17 +16,17 @@ from typing import Any, Callable
 
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal, append, write_unbegun
-from fleetctl.guest.supervision.pace import STACKS_S, STALLED, ask_for_stacks
 from fleetctl.guest.supervision.processes import ended, send
 from fleetctl.guest.task.text import compact
 
 from ..gang.gang import OF_ONE_NODE, Gang
 from ..io.poller import Poller
 from ..io.timers import Timers
-from . import procs, usage
+from . import procs
 from .begun import Begun
 from .child import Birth, become, variable
 from .cleaning import Janitor
+from .looking import Looking
 from .reports import record
 from .reports.concluding import conclude, files_left, left_at, read_metrics
 from .reports.followers import follow
@@ -38,7 +38,6 @@ from .visits import Visits
 SETTLE_S = 0.02  # between two looks at what a run left behind
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
 RETRY_S = 1.0  # until the disk is asked again to take an end record
-TICK_S = 1.0  # between two looks at memory, processes and metrics files
 
 Reply = dict[str, Any]
 OK: Reply = {"ok": True}
@@ -79,7 +78,7 @@ class RunSupervisor:
         self._janitor = Janitor(
             config["work_dir"], config["identity"]["keeper"].rpartition("/")[2][:8]
         )
-        self.timers.after(TICK_S, self._look)
+        self._looking = Looking(config, self.sandboxes, self.timers, changed=changed, end=self.end)
 
     @property
     def idle(self) -> bool:
@@ -371,54 +370,11 @@ class RunSupervisor:
         if sandbox.clean:
             self._janitor.take_back(sandbox.work)
 
-    def _look(self) -> None:
-        """Once a second: limits on sums, and metrics files of commands."""
-        self.timers.after(TICK_S, self._look)
-        live = [it for it in self.sandboxes.values() if it.run is not None and not _is_over(it)]
-        for sandbox in live:
-            if sandbox.run is not None and _reported(sandbox, sandbox.run):
-                self._changed(sandbox.run.name)
-            if sandbox.run is not None:
-                self._look_for_a_stall(sandbox, sandbox.run)
-        # Without a namespace of our own the whole machine would be looked through.
-        if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
-            for sandbox, why in usage.overuse(live, self._config["limits"]):
-                self.end(sandbox, why, 0.0)
-
-    def _look_for_a_stall(self, sandbox: Sandbox, run: Run) -> None:
-        """What hangs says where, then is told to end."""
-        if run.pace is None or run.ending:
-            return
-        count = run.checkpoints.count if run.checkpoints is not None else 0
-        if not run.pace.stalled(
-            time.monotonic(), step=run.journal.step, checkpoints=count, output=run.heard
-        ):
-            return
-        run.pace = None
-        run.say(f"{STALLED}: nothing new for too long, see `progress`; it is being ended")
-        asked = ask_for_stacks(procs.marked(sandbox.mark, sandbox.mark + 1))
-        self.timers.after(STACKS_S if asked else 0.0, lambda: self._end_stalled(sandbox, run))
-
-    def _end_stalled(self, sandbox: Sandbox, run: Run) -> None:
-        if sandbox.run is run and sandbox.status is None:
-            self.end(sandbox, STALLED, run.order["grace_s"])
-
 
 def _begin_if_last(sandbox: Sandbox) -> None:
     """A node is ready; the last one lets all of them begin."""
     if sandbox.gang is not None and sandbox.gang.is_ready(sandbox):
         sandbox.gang.begin()
-
-
-def _is_over(sandbox: Sandbox) -> bool:
-    """A node that waits for the end of the others."""
-    return sandbox.gang is not None and sandbox.gang.ends[sandbox.rank] is not None
-
-
-def _reported(sandbox: Sandbox, run: Run) -> bool:
-    """Take in what the run has told through files; whether there was anything."""
-    news = [read_metrics(sandbox, run), *(one.take(run.journal) for one in run.followers)]
-    return any(news)
 
 
 def _no_room(error: OSError) -> Reply:

@@ -14,25 +14,18 @@ from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.remote.place import start_directory
 from fleetctl.guest.remote.process.child import begun_of, environment, execute
 from fleetctl.guest.remote.process.leader import Leader
+from fleetctl.guest.remote.run.looking import Looking
+from fleetctl.guest.remote.run.output import Output
 from fleetctl.guest.supervision.processes import send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NoReturn, Optional, Protocol
 
-    from fleetctl.guest.checkpoints.watch import Watch
-    from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.remote.loop import Loop
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
-    from fleetctl.guest.supervision.pace import Pace
-
-    class Follower(Protocol):
-        """Reads what the program tells of its metrics; see files.py."""
-
-        def take(self, journal: Journal, *, whole: bool = False) -> bool: ...
-        def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str: ...
 
     class Box(Protocol):
         """The sandbox, as one run of it sees it; see supervise.py."""
@@ -50,8 +43,6 @@ if TYPE_CHECKING:
         def finished(self, run: str, *, staying: bool) -> None: ...
 
 
-READ_BYTES_MAX = 1024 * 1024
-DRAIN_READS_MAX = 256  # last words that a process of an open sandbox keeps talking over
 SETTLE_S, SETTLE_MAX_S = 0.02, 0.5  # between two looks at what a run left behind
 GIVE_UP_S = 5.0  # after KILL; what lives even then is left to the end of the sandbox
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
@@ -59,7 +50,6 @@ TICK_S = 1.0  # between two looks at metrics files and memory
 RETRY_S = 1.0  # until the disk is asked again to take an end record
 SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
 REMARKS_MAX = 3  # a task could go on for ever
-LAST_WORDS_BYTES = 1024
 TIMERS = ("timeout", "tick", "sync", "stall", "kill", "settle")
 
 
@@ -71,21 +61,14 @@ class Attempt:
         self.order = order
         self.journal = journal
         self.started_at_s = time.time()
-        self.metrics: Optional[MetricLines] = None  # of its file, once there is one
-        self._followers: list[Follower] = []
-        self._checkpoints: Optional[Watch] = None
-        self._pace: Optional[Pace] = None
-        self._heard = 0  # bytes of output
-        self._hears: Optional[Callable[[bytes], None]] = None  # one that wants its output too
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.result: Optional[tuple[Any]] = None  # as the task handed it in; judged at its end
         self._box, self._loop = box, box.loop
         self._secrets = secrets
-        self._log = LogFile(box.runs, self.name, order["log_bytes_max"])
-        self._tail = b""
-        self._output, self._writable = os.pipe()
-        os.set_blocking(self._output, False)
-        self._loop.watch(self._output, self._pump)
+        log = LogFile(box.runs, self.name, order["log_bytes_max"])
+        self._output = Output(log, box.loop, told=box.visitors.tell_soon)
+        self._looking = Looking(journal, self._output.say)
+        self._output.hears = self._looking.hear
         self._steps: list[list[str]] = []
         self._leader: Optional[Leader] = None
         self._began = False  # the task itself, after all preparations
@@ -134,9 +117,9 @@ class Attempt:
         assert self._leader is not None
         status, self._leader = self._leader.status, None
         if status and not self._ending:
-            self._pump_all()
+            self._output.drain()
             self._ending = "SourceFailed"
-            self._message = self._tail.decode("utf-8", "replace").strip()
+            self._message = self._output.last_words
         self._advance()
 
     def _start_task(self) -> None:
@@ -144,21 +127,7 @@ class Attempt:
         self._loop.cancel("timeout")
         if order["timeout_s"] is not None:
             self._loop.after("timeout", order["timeout_s"], self._expire)
-        if order.get("metrics"):
-            from fleetctl.guest.remote.files import followed_of
-
-            followed = followed_of(order, start_directory(order), self.say)
-            self._hears = followed.hear
-            self._followers.append(followed)
-        if order.get("checkpoint"):
-            from fleetctl.guest.remote.files import watch_of
-
-            self._checkpoints = watch_of(order, self._commit, self.say)
-            self._followers.append(self._checkpoints)
-        if order.get("progress"):
-            from fleetctl.guest.supervision.pace import Pace
-
-            self._pace = Pace(order["progress"], time.monotonic())
+        self._looking.begin(order, self._commit)
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
@@ -166,8 +135,7 @@ class Attempt:
         if self._error is not None:
             return
         self._began = True
-        os.close(self._writable)
-        self._writable = -1
+        self._output.close_writable()
         self._loop.after("tick", TICK_S, self._tick)
         if order["sync_s"]:
             self._loop.after("sync", order["sync_s"], self._sync_now)
@@ -176,11 +144,7 @@ class Attempt:
         order, variables = self.order, self._variables()
         directory = start_directory(order)
         if order.get("wandb"):
-            from fleetctl.guest.remote.files import trial_of
-
-            trial = trial_of(order, variables, directory)
-            variables.update(trial.variables)
-            self._followers.append(trial)
+            variables.update(self._looking.trial(order, variables, directory))
         if order.get("ray"):
             self._launch_with_ray(variables, directory)
         else:
@@ -201,7 +165,7 @@ class Attempt:
         def lead() -> NoReturn:
             launch(order["ray"], whole, work, tell)
 
-        self._follow(Leader(self._loop, lead, self._writable), self._ended)
+        self._follow(Leader(self._loop, lead, self._output.writable), self._ended)
 
     def _variables(self) -> dict[str, str]:
         return environment(self.order, self._secrets, self._box.base)
@@ -221,10 +185,10 @@ class Attempt:
             own, more = begun_of(self.order, variables) if task else ({}, [])
             execute([*argv, *more], {**variables, **own}, directory, self.order["workdir"])
 
-        self._follow(Leader(self._loop, work, self._writable), ended)
+        self._follow(Leader(self._loop, work, self._output.writable), ended)
 
     def _commit(self, mounts: list[str], then: Callable[[str], None]) -> None:
-        from fleetctl.guest.remote.sync import sync
+        from fleetctl.guest.remote.run.sync import sync
 
         def done(problem: str) -> None:
             then(problem)
@@ -240,9 +204,9 @@ class Attempt:
         variables = self._variables()
         worker = self._box.worker
         if worker is not None:
-            worker.hand(message(order, variables), self._writable)
+            worker.hand(message(order, variables), self._output.writable)
         else:
-            worker = Leader(self._loop, lambda: work(order, variables), self._writable)
+            worker = Leader(self._loop, lambda: work(order, variables), self._output.writable)
             self._box.worker = worker if order["reusable"] else None
         self._follow(worker, self._ended)
 
@@ -251,36 +215,6 @@ class Attempt:
         leader.hear, leader.ended = self._hear, ended
 
     # Hearing
-
-    def _pump(self) -> bool:
-        """Move some output to the log; False when there is none now."""
-        if self._output < 0:
-            return False
-        try:
-            data = os.read(self._output, READ_BYTES_MAX)
-        except BlockingIOError:
-            return False
-        if not data:
-            self._stop_listening()
-            return False
-        self._log.write(data)
-        self._heard += len(data)
-        if self._hears is not None:
-            self._hears(data)
-        self._tail = (self._tail + data)[-LAST_WORDS_BYTES:]
-        self._box.visitors.tell_soon()
-        return True
-
-    def _pump_all(self) -> None:
-        for _ in range(DRAIN_READS_MAX):
-            if not self._pump():
-                return
-
-    def _stop_listening(self) -> None:
-        if self._output >= 0:
-            self._loop.forget(self._output)
-            os.close(self._output)
-            self._output = -1
 
     def _hear(self, event: dict[str, Any]) -> None:
         kind = event.get("e")
@@ -294,7 +228,7 @@ class Attempt:
                 "reason": event["reason"][:64],
                 "message": str(event.get("message"))[:4096],
             }
-        elif self._checkpoints is not None and self._checkpoints.hear(event, self.journal):
+        elif self._looking.saved(event):
             self._box.visitors.tell()
         elif kind == "remark" and len(self.remarks) < REMARKS_MAX:
             self.remarks.append(str(event.get("message"))[:1024])
@@ -304,45 +238,23 @@ class Attempt:
 
     def _tick(self) -> None:
         self._loop.after("tick", TICK_S, self._tick)
-        from fleetctl.guest.remote.files import read_metrics
-
-        self.metrics, news = read_metrics(self.metrics, self.journal, self.say)
-        for follower in self._followers:
-            news = follower.take(self.journal) or news
-        if news:
+        if self._looking.take():
             self._box.visitors.tell()
-        self._look_for_a_stall()
+        may_hang = not self._ending and self._leader is not None
+        wait_s = self._looking.ends_in_s(lambda: self._tree.living()) if may_hang else None
+        if wait_s is not None:
+            self._loop.after("stall", wait_s, lambda: self.end("Stalled", self.order["grace_s"]))
         most = self.order["memory"]
         used = self._tree.memory_bytes() if most and self._leader is not None else 0
         if most and used > most:
             self._memory_used = self._memory_used or used
             self.end("OOMKilled", 0.0)
 
-    def _look_for_a_stall(self) -> None:
-        """What hangs says where, then is told to end."""
-        if self._pace is None or self._ending or self._leader is None:
-            return
-        count = self._checkpoints.count if self._checkpoints is not None else 0
-        if self._pace.stalled(
-            time.monotonic(), step=self.journal.step, checkpoints=count, output=self._heard
-        ):
-            from fleetctl.guest.supervision.pace import STACKS_S, STALLED, ask_for_stacks
-
-            self._pace = None
-            self.say(f"{STALLED}: nothing new for too long, see `progress`; it is being ended")
-            wait_s = STACKS_S if ask_for_stacks(self._tree.living()) else 0.0
-            self._loop.after("stall", wait_s, lambda: self.end(STALLED, self.order["grace_s"]))
-
     def _sync_now(self) -> None:
         self._loop.after("sync", self.order["sync_s"], self._sync_now)
-        from fleetctl.guest.remote.sync import sync
+        from fleetctl.guest.remote.run.sync import sync
 
         sync(self._loop, self._box.base, self.order["sync"], lambda _: None)
-
-    def say(self, text: str) -> None:
-        """A word of ours to the person who reads the log."""
-        self._log.write(f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
-        self._box.visitors.tell_soon()
 
     # Ending
 
@@ -410,9 +322,9 @@ class Attempt:
         whoever still holds the output are looked for.
         """
         assert self._leader is not None
-        self._pump_all()
+        self._output.drain()
         group = send(-self._leader.pid, 0)
-        thorough = self._output >= 0 or self._ending or self.order["reusable"]
+        thorough = self._output.is_open or self._ending or self.order["reusable"]
         if not group and not thorough:
             return False
         orphans = self._tree.living()
@@ -433,19 +345,13 @@ class Attempt:
             if not self._leader.lives:
                 self._leader.hang_up()
             self._leader.hear, self._leader.ended = _deaf, self._box.worker_ended
-        if self._writable >= 0:
-            os.close(self._writable)
-            self._writable = -1
-        self._pump_all()
-        self._stop_listening()
-        from fleetctl.guest.remote.files import read_metrics
-
-        self.metrics, _ = read_metrics(self.metrics, self.journal, self.say, whole=True)
-        for follower in self._followers:
-            follower.take(self.journal, whole=True)
-        self._log.close()
+        self._output.close_writable()
+        self._output.drain()
+        self._output.stop()
+        self._looking.take(whole=True)
+        self._output.close()
         if self._began and self.order["sync"]:
-            from fleetctl.guest.remote.sync import sync
+            from fleetctl.guest.remote.run.sync import sync
 
             sync(self._loop, self._box.base, self.order["sync"], self._conclude)
         else:
@@ -453,7 +359,7 @@ class Attempt:
 
     def _conclude(self, unsynced: str) -> None:
         """Write the end record. unsynced: what is wrong with the volumes, or ""."""
-        from fleetctl.guest.remote.files import judge_result
+        from fleetctl.guest.remote.run.files import judge_result
 
         status = self._leader.status if self._leader is not None else None
         limits = {**self.order, "used": self._memory_used}
@@ -461,17 +367,14 @@ class Attempt:
         if self._message:
             ended["message"] = self._message
         line = judge_result(self.result, ended, self.remarks) if ended["ok"] else ""
-        if unsynced and self._checkpoints is not None:
-            self._checkpoints.lost()
+        if unsynced:
+            self._looking.lost()
         if unsynced and ended["ok"]:
             line = ""
             ended.update(ok=False, infra=True, reason="SyncFailed", message=unsynced)
         if ended["ok"]:
-            remarks = [*self.remarks, self.metrics.remark if self.metrics else ""]
-            ended["message"] = "; ".join(filter(None, remarks))
-        for follower in self._followers:
-            line = follower.conclude(line, ended, self.journal)
-        self._write_end(line, ended)
+            ended["message"] = "; ".join(filter(None, [*self.remarks, self._looking.remark]))
+        self._write_end(self._looking.conclude(line, ended), ended)
 
     def abandon(self) -> None:
         """We have failed ourselves: the run ends here, through no fault of its own."""
