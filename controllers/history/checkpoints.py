@@ -31,7 +31,7 @@ class Steps:
 
     def take(self, run: Run) -> bool:
         """One more ended attempt; whether it got further than all before it. A step that is saved
-        again is no progress.
+        again is not progress.
         """
         began, saved = run.resumed_step, run.saved_step
         known = [step for step in (self.best, began) if step is not None]

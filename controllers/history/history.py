@@ -2,7 +2,7 @@
 a pass O(live + changed).
 
 Built by replaying the run rows (replay.py), then fed by the engine as runs begin and end; what
-an end makes of its unit is settled for both in attempts.py, so a restart is no second code path.
+an end makes of its unit is settled for both in attempts.py, so a restart is not a second code path.
 What stands open and what waits have files of their own. Pure: holds no clock and no I/O.
 """
 

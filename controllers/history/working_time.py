@@ -1,7 +1,7 @@
 """How long there was work: the time during which at least one attempt ran, in seconds.
 
 Fed by attempts.py as attempts end and read by status.py. Waiting, refusal, suspension and the idle
-night between two applies are no work, so no end minus a beginning would tell it.
+night between two applies are not work, so no end minus a beginning would tell it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Working:
         self._ends: list[float] = []
 
     def add(self, run: Run) -> None:
-        """An attempt has ended; one that never began, or took an equal result, is no work."""
+        """An attempt has ended; one that never began, or took an equal result, is not work."""
         if run.started_at_s is not None and run.ended_at_s is not None:
             self._join(run.started_at_s, max(run.started_at_s, run.ended_at_s))
 

@@ -1,7 +1,7 @@
 """Money as admission: what a run may cost at worst is set aside before it starts, so that a cap
 holds whatever happens later.
 
-Accounts are counted by the engine for each turn, from rows alone; the passes of the turn take from
+Accounts are counted by the engine for each tick, from rows alone; the passes of the tick take from
 them one after the other. Pure but for that taking: holds no clock and does no I/O.
 """
 

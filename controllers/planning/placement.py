@@ -137,7 +137,7 @@ def why_full(usd_per_s: float | None, capacity: Capacity) -> str:
 
 
 def spill_reason(reason: str, *, account: bool = False) -> str | None:
-    """Which of spillOver's words an answer of a provider is; None for one that is no lack of room,
+    """Which of spillOver's words an answer of a provider is; None for one that tells of no lack,
     such as an image that is still being built.
 
     account: it told of the account, in whatever word: nothing of it is served there now.

@@ -263,7 +263,7 @@ def _scale(name: str, keys: Mapping[str, Any]) -> tuple[Map, Map]:
             )
         case "beta":
             return _beta(float(keys["a"]), float(keys["b"]))
-    raise AssertionError(f"`{name}` is no distribution of numbers; the loader refuses it")
+    raise AssertionError(f"`{name}` is not a distribution of numbers; the loader refuses it")
 
 
 def _between(low: float, high: float) -> tuple[Map, Map]:

@@ -1,3 +1,3 @@
-"""The machine that carries plans out: queue, loop, effects, observation, the socket for
+"""The machine that carries plans out: queue, loop, calls, observation, the socket for
 requests.
 """

@@ -271,7 +271,7 @@ class Engine:
         settings = self.state.settings
         many = max(0, self.state.live_runs() - settings.few_live)
         self.state.inbox.at_capacity = many > 0
-        gap_s = min(many * settings.turn_gap_each_s, settings.turn_gap_max_s)
+        gap_s = min(many * settings.tick_gap_each_s, settings.tick_gap_max_s)
         wait_s = self.ticks.made_at_s + gap_s - self.state.clock.now_s()
         if 0 < wait_s <= gap_s:  # a clock that was set back delays nothing
             await asyncio.sleep(wait_s)
@@ -302,7 +302,7 @@ def _unresolved(backend: Backend) -> bool:
 
 
 async def _serve_others() -> None:
-    """Let who asks something be answered between two turns."""
+    """Let who asks something be answered between two ticks."""
     for _ in range(STEPS_OF_A_QUESTION):
         await asyncio.sleep(0)
 

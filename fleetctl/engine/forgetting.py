@@ -1,7 +1,7 @@
 """Retention: what deleted objects left behind is taken away once it is old, or too much; and copies
 of sources that no object names.
 
-Called by the loop as a helper. Each step is small and a transaction of its own, so that turns go on
+Called by the loop as a helper. Each step is small and a transaction of its own, so that ticks go on
 between two of them.
 """
 

@@ -3,7 +3,7 @@
     messages and due keys --tick--> [take in, reconcile, lint, write] in one transaction --> drive
     the live runs
 
-Recovery is no second path: at the start every live row is driven as in any other tick. Nothing is
+Recovery takes the same path: at the start every live row is driven as in any other tick. Nothing is
 done directly in reaction to an event: an event only says which key to look at. With boundary.py the
 only place that catches Exception.
 """
@@ -36,7 +36,7 @@ log = logging.getLogger("fleetctl.engine")
 
 
 class Ticks:
-    """What the turns of an engine need from one to the next.
+    """What the ticks of an engine need from one to the next.
 
     provided: a Provider object came, changed or went.
     """
@@ -61,7 +61,7 @@ class Ticks:
         self._admission, self._charges, self._budgets = admission, charges, budgets
         self._effects, self._provided = effects, provided
         self.made_at_s = 0.0
-        self.again_at_s = 0.0  # while the store refuses, no turn before this
+        self.again_at_s = 0.0  # while the store refuses, no tick before this
         self._tries = 0
         self._watched = 0  # the last spec seen
 
@@ -72,7 +72,7 @@ class Ticks:
             return
         self.made_at_s = now_s
         self._take_desired()
-        keys = self._state.queue.take(now_s, keys_max=self._state.settings.keys_per_turn_max)
+        keys = self._state.queue.take(now_s, keys_max=self._state.settings.keys_per_tick_max)
         sleepers, inbox = self._sleepers, self._state.inbox
         facts, inbox.facts = self._take_facts()
         if not facts and not keys and not sleepers.is_due(now_s):
@@ -80,7 +80,7 @@ class Ticks:
         try:
             with self._state.store.transaction():
                 if sleepers.is_due(now_s):
-                    sleepers.wake(now_s)  # the next turns look at them
+                    sleepers.wake(now_s)  # the next ticks look at them
                 touched = self._observe(facts, now_s)
                 # A pass may read rows back, so they must say what was just taken in.
                 self._records.write()
@@ -104,7 +104,7 @@ class Ticks:
             self._start_over(now_s)
             return
         except Exception:
-            log.exception("turn failed")
+            log.exception("tick failed")
             self._start_over(now_s)
             return
         self._tries = 0
@@ -187,13 +187,13 @@ class Ticks:
             self._passes.failed(uid, error, now_s)
 
     def _take_facts(self) -> tuple[list[Message], list[Message]]:
-        """So many that no turn makes a person wait: of many objects each needs a pass."""
+        """So many that no tick makes a person wait: of many objects each needs a pass."""
         settings, owner_of = self._state.settings, self._state.owner_of
         facts = self._state.inbox.facts
         at, uids = 0, set()
-        for fact in facts[: settings.facts_per_turn_max]:
+        for fact in facts[: settings.messages_per_tick_max]:
             uids.add(fact.uid if isinstance(fact, AssetReplied) else owner_of.get(fact.run))
-            if len(uids) > settings.keys_per_turn_max:
+            if len(uids) > settings.keys_per_tick_max:
                 break
             at += 1
         return facts[:at], facts[at:]

@@ -149,7 +149,7 @@ class Conversation:
         for future in (self._hello, *self._waiting.values()):
             if not future.done():
                 future.set_exception(self._ended())
-                future.exception()  # nobody may wait for it, which is no fault
+                future.exception()  # nobody may wait for it, which is not a fault
 
     @property
     def why(self) -> str:

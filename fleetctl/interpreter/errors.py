@@ -19,7 +19,7 @@ _SHORTEST_SECRET = 4  # shorter values would blank out half of any text
 class InterpreterError(FleetctlError):
     """The sandbox, not the code in it, went wrong: it could not start, ended, or took too long.
 
-    What code itself does wrong is no exception but text that `execute` returns.
+    What code itself does wrong is not an exception but text that `execute` returns.
     """
 
 

@@ -75,7 +75,7 @@ def escaped(text: str) -> str:
 
 
 def path_text(path: Path) -> str:
-    """`spec.stages[0].name`; keys that are no plain words are quoted."""
+    """`spec.stages[0].name`; keys that are not plain words are quoted."""
     text = ""
     for part in path:
         if isinstance(part, int):

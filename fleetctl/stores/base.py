@@ -59,7 +59,7 @@ class Remembered:
     template_key: str
     unit_key: str
     result: str | None  # canonical JSON object
-    metrics: str  # JSON object: the last value of each, null for what is no number
+    metrics: str  # JSON object: the last value of each, null for what is not a number
     run: str
     object: str  # its key
     index: int

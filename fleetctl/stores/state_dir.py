@@ -24,7 +24,7 @@ BALLAST_BYTES = 1 << 20
 BALLAST_RETRY_S = 60.0
 LOCK_TRIES = 5  # a holder may just be leaving
 # Whoever asks if there is a holder shares the lock for some microseconds, or for seconds where the
-# machine lets that process stand still; that is no holder.
+# machine lets that process stand still; that is not a holder.
 ASKED_TRIES = 1000
 LOCK_RETRY_S = 0.01
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -22,7 +22,7 @@ from fleetctl.specs.values.scalars import Spec
 
 @dataclass(slots=True)
 class Track:
-    """Read by the loop and its effects; changed by the loop alone.
+    """Read by the loop and its calls; changed by the loop alone.
 
     work: None for kinds without runs, and until the first pass. What stands below it outlives a
     change of the spec, as calls do.

@@ -28,7 +28,7 @@ def _mostly_mappings(value: Any) -> Any:
         wrong = sum(1 for it in value if not isinstance(it, dict) or not all(it))
         if wrong > WRONG_ITEMS_MAX:
             raise ValueError(
-                f"{wrong:,} of its {len(value):,} entries are no mappings of parameters"
+                f"{wrong:,} of its {len(value):,} entries are not mappings of parameters"
             )
     return value
 

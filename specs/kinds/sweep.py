@@ -69,7 +69,7 @@ class Wandb(Spec):
 
 
 def _without_default(schema: dict[str, Any]) -> None:
-    """It stands for what is at W&B, and is no search that people could write."""
+    """It stands for what is at W&B, and is not a search that people could write."""
     schema.pop("default", None)
 
 

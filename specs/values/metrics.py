@@ -21,7 +21,7 @@ def _finds_metrics(value: str) -> str:
     try:
         pattern = re.compile(value)
     except re.error as error:
-        raise ValueError(f"it is no regular expression of Python: {error}") from error
+        raise ValueError(f"it is not a regular expression of Python: {error}") from error
     except (RecursionError, OverflowError) as error:
         raise ValueError("it is nested too deep, or repeats too often") from error
     named = set(pattern.groupindex)

@@ -1,6 +1,6 @@
 """From what an apply would change to the report that a person reads before it. Called by the CLI.
 
-Decides nothing itself: changes come from applying.propose, places from placing.judge.
+Decides nothing itself: changes come from propose.py, places from placement.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Volumes and Functions are kept at one provider each: whether work that uses one can run there.
 Called by predict.py; both places are named.
 
-Where several places would do, the ones that do not keep it only run none of the work (market.py).
+Where several places would do, the ones that do not keep it only run none of the work (prices.py).
 """
 
 from __future__ import annotations

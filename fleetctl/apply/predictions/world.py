@@ -1,4 +1,4 @@
-"""What predictions are made from, and what they are. Filled by receiving.py and by the CLI."""
+"""What predictions are made from, and what they are. Filled by daemon/receive.py and the CLI."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ async def _look(
 
 
 def _below(origin: Path) -> Iterator[tuple[Path, str]]:
-    """All that is no directory, with its path relative to `origin`. Links are not walked into."""
+    """All but directories, each with its path relative to `origin`. Links are not walked into."""
     for directory, names, files in os.walk(origin):
         links = [name for name in names if Path(directory, name).is_symlink()]
         names.sort()

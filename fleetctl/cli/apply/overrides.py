@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def with_fields(documents: Sequence[Document], fields: Sequence[str]) -> list[Document]:
     """The documents with these fields in the spec of each object that does work. Raises UsageError
-    for what is no field, and where no object does work.
+    for what is not a field, and where no object does work.
     """
     if not fields:
         return list(documents)

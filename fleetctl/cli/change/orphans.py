@@ -134,7 +134,7 @@ async def _run(args: Namespace, screen: Screen, state_dir: Path) -> int:
 
 
 def _wanted(found: Sequence[FoundOrphan], args: Namespace) -> list[FoundOrphan]:
-    """Raises NotFound for an id that is no orphan."""
+    """Raises NotFound for an id that is not an orphan."""
     missing = sorted(set(args.ids) - {one.id for one in found})
     if missing:
         raise NotFound(

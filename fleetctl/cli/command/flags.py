@@ -71,7 +71,7 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def _gathered(self, argv: Sequence[str]) -> list[str]:
-        """The words that are no flags together and last: they may stand before, between and behind
+        """The words that are not flags together and last: they may stand before, between and behind
         flags.
         """
         values = {name for it in self._actions if it.nargs != 0 for name in it.option_strings}

@@ -19,7 +19,7 @@ GAP = "  "
 # So that 100,000 rows need no memory and start to show at once; a later group may be wider.
 GROUP_ROWS = 1000
 _COLOURS = {
-    "Normal": "",  # of an event, whose reason is no status
+    "Normal": "",  # of an event, whose reason is not a status
     "Warning": "33",
     "Succeeded": "32",
     "Cached": "32",

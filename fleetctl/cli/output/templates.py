@@ -1,6 +1,6 @@
 """`-o jsonpath=`, `-o custom-columns=` and `-o csv` of `get`: documents, written as one asks.
 
-Called by get and gettasks with the documents that `-o json` would print; loaded only then.
+Called by the lists of `get` with the documents that `-o json` would print; loaded only then.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_templated(output: str) -> bool:
 def writer(
     output: str, csv_columns: str, screen: Screen, *, headers: bool = True
 ) -> Callable[..., None]:
-    """A function of documents (and `one=True` for a single object, which is no list) that writes
+    """A function of documents (and `one=True` for a single object, which is not a list) that writes
     them; called again it goes on below. Raises UsageError for a template that is wrong.
     """
     form, _, text = output.partition("=")

@@ -1,5 +1,5 @@
 """Provider objects in the engine: whose account each is, who still uses one that is to go, and what
-people see of them. Called by market, passes and what reckons money.
+people see of them. Called by prices.py, passes and what reckons money.
 """
 
 from __future__ import annotations

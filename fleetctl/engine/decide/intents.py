@@ -30,7 +30,7 @@ from fleetctl.tracking.result_cache import contents_of, fixed, take_over
 from fleetctl.tracking.run_names import run_name
 from fleetctl.tracking.track import Call, Track, Work
 
-_DURABLE = Start | Reuse | Stop | Drop  # done with the turn's transaction; the others are calls
+_DURABLE = Start | Reuse | Stop | Drop  # done with the tick's transaction; the others are calls
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.admission import Admission
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Intents:
-    """Writes in the turn's transaction what is to be done after it.
+    """Writes in the tick's transaction what is to be done after it.
 
     drop_call: leaves the call of a run where it is, and hears no more of it.
     """
@@ -69,7 +69,7 @@ class Intents:
         track.asset_actions = [a for a in plan.actions if not isinstance(a, _DURABLE)]
 
     def record(self, work: Work, plan: Plan, now_s: float) -> None:
-        """The durable half of each action; effects.drive does the other half."""
+        """The durable half of each action; execute/executor.py does the other half."""
         track = work.track
         starts: list[Run] = []
         for action in plan.actions:

@@ -1,1 +1,1 @@
-"""Calls that are made for what no live run asks for any more."""
+"""Calls of providers: what the store asks for, and what nobody asks for any more."""

@@ -1,4 +1,4 @@
-"""Functions as runs see them: what the tasks that name one run in. Called by effects and passes."""
+"""Functions as runs see them: what the tasks that name one run in. Called by the executor."""
 
 from __future__ import annotations
 

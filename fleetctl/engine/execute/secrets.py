@@ -98,7 +98,7 @@ def check_file(name: str, path: str) -> None:
 
 
 def _read(name: str, path: str) -> str:
-    """The text without its last newline, of a regular file of ours that is no link."""
+    """The text without its last newline, of a regular file of ours that is not a link."""
     try:
         handle = os.open(path, _OPEN)
     except OSError as error:

@@ -1,7 +1,7 @@
 """Budgets over many objects: what counts against each now, and who waits for money.
 
 Called by the loop in every tick and by its passes. Counted anew from what is live (reservations.py)
-and from the ledger (ledger.py), so that a crash, a deletion or the turn of a period cannot make it
+and from the ledger (ledger.py), so that a crash, a deletion or a new period cannot make it
 drift. How a Budget stands is told in budget_status.py.
 """
 
@@ -46,7 +46,7 @@ class Budgets:
         self._uids = {it.resource.uid: None for it in tracks if it.resource.kind == BUDGET}
 
     def take(self, uid: str) -> None:
-        """A Budget holds from the turn in which it is heard of, whose pass comes first or last."""
+        """A Budget holds from the tick in which it is heard of, whose pass comes first or last."""
         self._uids[uid] = None
 
     def count(self, now_s: float) -> list[str]:

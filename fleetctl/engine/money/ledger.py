@@ -1,6 +1,6 @@
 """What runs are charged, day by day: the ledger that budgets are counted from.
 
-Called by the loop as runs end and sandboxes close, and for what stays warm. Written in the turn's
+Called by the loop as runs end and sandboxes close, and for what stays warm. Written in the tick's
 transaction, with the end that it charges for, so that a crash charges for nothing twice.
 """
 
@@ -28,7 +28,7 @@ class Charges:
         self._fresh: list[Entry] = []  # of this tick, not written yet
 
     def load(self) -> None:
-        """Read the ledger back; what was not written is forgotten with its turn."""
+        """Read the ledger back; what was not written is forgotten with its tick."""
         self._fresh.clear()
         self._ledger = {_key(entry): entry for entry in self._state.store.ledger.entries()}
 

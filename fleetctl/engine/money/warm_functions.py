@@ -86,7 +86,7 @@ class Warming:
         return {"warm": _note(wanted, now_s), "cost": cost}
 
     def gone(self, track: Track, accounts: Sequence[Account]) -> None:
-        """The Function is dropped, and its containers are no more."""
+        """The Function is dropped, and its containers are gone."""
         known = _noted(track)
         if known is not None:
             warm, since_s = known

@@ -1,1 +1,1 @@
-"""What the engine learns of providers themselves, beside what it learns of runs."""
+"""What the engine learns of runs and of providers, and the records it makes of that."""

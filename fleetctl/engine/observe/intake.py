@@ -1,7 +1,7 @@
 """Messages become records: each is taken by the room that knows its sort.
 
 Called by a tick inside its transaction, before any pass. What was answered to our calls is in
-replies.py, what was seen in observations.py, what both write in decide/records.py.
+replies.py, what was seen in observations.py, what both write in records.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What was seen of runs and sandboxes: an observation becomes a record, or nothing.
 
-Called as messages are taken in. What a observation means for a run is decided in
+Called as messages are taken in. What an observation means for a run is decided in
 history/outcome.py; here it is known how far the look can be trusted.
 """
 

@@ -1,5 +1,5 @@
 """Successes that are kept for equal work: what a run had when it began, and what it must have been
-for its result to be taken over. Called by decide/records.py as runs end.
+for its result to be taken over. Called by records.py as runs end.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What keeps a provider from serving an account now, as it was heard last: told by every object
 that has work there, in its first line.
 
-Heard by answers.py from starts that tell of the account, and by reach.py from the service's
+Heard by replies.py from starts that tell of the account, and by reach.py from the service's
 silence; read by passes. In memory alone: a restart hears it anew.
 """
 

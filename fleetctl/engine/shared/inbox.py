@@ -1,4 +1,4 @@
-"""What effects and observers tell the loop, and what wakes it. Written by anybody on the loop's
+"""What calls and observers tell the loop, and what wakes it. Written by anybody on the loop's
 thread, taken by ticks.
 """
 

@@ -1,4 +1,4 @@
-"""What effects and observers bring back to the loop. Absorbed in one place, in the order in which
+"""What calls and observers bring back to the loop. Taken in at one place, in the order in which
 they came.
 """
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 class Settings:
     """Defaults suit one person's machine; the simulator shortens them."""
 
-    # A pass takes about half a millisecond, and a person's question waits for the turn's end.
-    keys_per_turn_max: int = 64
-    facts_per_turn_max: int = 1024
+    # A pass takes about half a millisecond, and a person's question waits for the tick's end.
+    keys_per_tick_max: int = 64
+    messages_per_tick_max: int = 1024
     # Many live runs make so many events that a tick for each would cost more than all else; a few
-    # are answered at once. For each live run beyond those, turns are this much further apart.
+    # are answered at once. For each live run beyond those, ticks are this much further apart.
     few_live: int = 16
-    turn_gap_each_s: float = 0.0005
-    turn_gap_max_s: float = 0.02  # a fiftieth of a task of one second, twice in its life
-    # Beyond a few, a third of all turns would be for news that nothing waits for, such as that a
+    tick_gap_each_s: float = 0.0005
+    tick_gap_max_s: float = 0.02  # a fiftieth of a task of one second, twice in its life
+    # Beyond a few, a third of all ticks would be for news that nothing waits for, such as that a
     # run has begun. It comes with the next tick, or so much later.
     news_wait_s: float = 0.25  # people hardly see it
     # A run that has reported so often in a row is looked at in steps of the gap: of a thousand

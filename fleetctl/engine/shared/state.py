@@ -64,7 +64,7 @@ class State:
         self.recovery: Recovery | None = None  # by daemon/serve.py, before the loop runs
 
     def say(self, uid: str, reason: str, message: str, *, kind: str = "Normal") -> None:
-        """An event for people; written after the turn's transaction."""
+        """An event for people; written after the tick's transaction."""
         self.events.append(EventRow(uid, self.clock.now_s(), kind, reason, message))
 
     def poke(self, uid: str) -> None:

@@ -1,7 +1,7 @@
 """Before a program starts: which checkpoint it resumes from, and what must not mislead it.
 
 What is newer than that and was never finished is moved aside, since most frameworks take the
-highest number for the newest. Called by beside.py, once an attempt, when no other attempt lives.
+highest number for the newest. Called by begin.py, once an attempt, when no other attempt lives.
 """
 
 from __future__ import annotations

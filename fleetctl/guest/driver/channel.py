@@ -41,7 +41,7 @@ class Channel:
                 data = data[os.write(self._out, data) :]
 
     def receive(self) -> Optional[dict[str, Any]]:
-        """The next message; None when the host has let go. What is no message is passed over."""
+        """The next message; None when the host has let go. What is not a message is passed over."""
         while True:
             line = self._received.readline(LINE_BYTES_MAX)
             if not line:

@@ -84,7 +84,7 @@ class Driver:
         os.environ.update(order["env"])
         self._root, self._idle_s = order["root"], order["idle_s"]
         self._uploads = Uploads(self._root)
-        # Our own file's directory is no place to import from; the current one is.
+        # Our own file's directory is not a place to import from; the current one is.
         sys.path[0] = ""
         sys.argv = [""]
         self._execution = Execution(order, self._calls, self._capture)

@@ -49,7 +49,7 @@ def parse_result(data: bytes) -> tuple[Any, str]:
 def judge(value: Any) -> tuple[str, str, str]:
     """(canonical JSON object, "", what was changed in it or "") or ("", what is wrong with it, "").
 
-    A number that is not finite becomes null: the loss of a training that diverged is no fault of
+    A number that is not finite becomes null: the loss of a training that diverged is not a fault of
     the run, which would only be repeated.
     """
     if not isinstance(value, dict):

@@ -91,6 +91,6 @@ def _settled(path: Path) -> List[Any]:
 
 
 def _sync(handle: int) -> None:
-    """Volumes that are no disks need not know it: closing a file is what counts there."""
+    """Volumes that are not disks need not know it: closing a file is what counts there."""
     with contextlib.suppress(OSError):
         os.fsync(handle)

@@ -204,7 +204,7 @@ def below(path: str, start: str) -> str:
 
 
 def _read(path: str, offset: int, limit: int) -> bytes:
-    """b"" for what is no regular file. Links are followed: it sees no more than the program."""
+    """b"" for what is not a regular file. Links are followed: it sees no more than the program."""
     parent, name = os.path.split(os.path.realpath(path))
     try:
         directory = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,5 +1,5 @@
 """What the JSON values of wandb's records say as numbers by dotted name. Pure; called by
-wandbfile.py.
+wandb/file.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NESTED_MAX = 8  # levels of a value whose numbers are taken
 
 
 def finite(text: bytes) -> Optional[float]:
-    """None for what is no finite number."""
+    """None for what is not a finite number."""
     try:
         value = float(text)
     except ValueError:
@@ -32,7 +32,7 @@ def parsed(text: bytes) -> Any:
 
 def flatten(name: str, value: Any, found: dict[str, Any], typed: list[str], level: int = 0) -> None:
     """Adds what a value holds, by dotted name. typed: gains the names of pictures, tables and the
-    like, whose numbers are no metrics.
+    like, whose numbers are not metrics.
     """
     if name.endswith("._type"):
         typed.append(name[: -len("_type")])

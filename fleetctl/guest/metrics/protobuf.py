@@ -1,6 +1,6 @@
 """The wire form of protobuf, read by hand: a sandbox has the standard library alone.
 
-Pure; called by wandbfile.py and events.py.
+Pure; called by wandb/file.py and events.py.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Pace:
 
     def stalled(self, now_s: float, signs: tuple[int, int, int]) -> bool:
         """signs: the highest step that it reported, -1 for none; how many checkpoints it completed;
-        bytes of output. What it says while it loads and compiles is no step.
+        bytes of output. What it says while it loads and compiles is not a step.
         """
         if signs != self._signs:
             self._signs, self._since_s = signs, now_s

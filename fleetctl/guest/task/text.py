@@ -99,7 +99,7 @@ def _refuse(value: Any) -> Any:
 
 
 class _Strict:
-    """What the C scanner wants to know; an attribute that a version does not know is no harm."""
+    """What the C scanner wants to know; an attribute that a version does not know is not harm."""
 
     strict = True
     object_hook = object_pairs_hook = array_hook = None

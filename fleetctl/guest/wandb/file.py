@@ -1,6 +1,6 @@
 """Reads the file that wandb writes of a run, `run-<id>.wandb`, while it grows.
 
-Called by wandbtrial.py beside the trial. Records lie in blocks as in a log of LevelDB, each with
+Called by trial.py beside the trial. Records lie in blocks as in a log of LevelDB, each with
 its sum; a record is protobuf, read here by hand: a sandbox has the standard library alone. Of the
 records, those of history, summary and header are read.
 """
@@ -40,7 +40,7 @@ class WandbFile:
         self.rows = 0
         self.not_finite = ""  # the first metric that was no number, with its step
         self.damaged = 0  # places where a sum or a length did not fit
-        self.foreign = False  # it is no such file
+        self.foreign = False  # the file is another
         self._pieces: list[bytes] = []  # of a record that goes on
         self._summary: dict[bytes, tuple[str, bytes]] = {}
         self._names: dict[bytes, str] = {}

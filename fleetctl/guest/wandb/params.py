@@ -1,7 +1,7 @@
 """The file in which `wandb.init` finds the parameters of a trial, as `wandb agent` writes it.
 
 wandb reads it with PyYAML, so by YAML 1.1: there `3e-05` is a text, and `on` is true. Numbers are
-written as PyYAML writes them, and each text in quotes. Pure; called by wandbtrial.py.
+written as PyYAML writes them, and each text in quotes. Pure; called by trial.py.
 """
 
 from __future__ import annotations

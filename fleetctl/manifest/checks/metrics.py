@@ -15,7 +15,7 @@ PATH: Path = ("spec", "template", "metrics", "regex")
 
 
 def doubtful(spec: Spec) -> Iterator[Finding]:
-    """It may be reported otherwise, so this is no mistake for certain."""
+    """It may be reported otherwise, so this is not a mistake for certain."""
     if not isinstance(spec, SweepSpec) or spec.template is None or spec.search.metric is None:
         return
     asked, wanted = spec.template.metrics, spec.search.metric.name

@@ -1,4 +1,4 @@
-"""What stands around a spec: `apiVersion`, `kind` and the rest, and files that are no manifests at
+"""What stands around a spec: `apiVersion`, `kind` and the rest, and files that are not manifests at
 all. Called by loader.py.
 """
 

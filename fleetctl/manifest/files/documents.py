@@ -45,7 +45,7 @@ def read_documents(
     """Files, directories (their *.yaml, *.yml and *.json, sorted, not hidden), addresses, and `-`
     for stdin.
 
-    recursive: also of the directories below. may_be_empty: a directory without any is no error.
+    recursive: also of the directories below. may_be_empty: a directory without any is not an error.
     foreign: gets the files of directories that are of other tools, which are left out.
     """
     found: list[Document] = []

@@ -71,7 +71,7 @@ def include(data: dict[str, Any], document: Document) -> Included:
 
 
 def _absolute(path: Any, directory: str) -> Any:
-    """The path from the root; what is no path is left for the model to refuse."""
+    """The path from the root; what is not a path is left for the model to refuse."""
     if not isinstance(path, str) or not path or "\0" in path:
         return path
     own = os.path.expanduser(path)  # noqa: PTH111 - pathlib's raises where there is no such user

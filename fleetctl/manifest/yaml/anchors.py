@@ -60,7 +60,7 @@ class Anchors:
 
 def merge(container: dict[str, Any], merged: Sequence[Any]) -> bool:
     """Add what `<<` brings: a mapping's own keys win, and of merged ones the first. False where
-    something is no mapping.
+    something is not a mapping.
     """
     for one in merged:
         if not isinstance(one, dict):

@@ -21,7 +21,7 @@ from fleetctl.specs.blocks.template import Source
 
 def frozen(source: Source, job: Path) -> Path:
     """A copy in `job`, the directory of a resource's journals and logs; made once. Raises Refused
-    for what is no directory.
+    for what is not a directory.
     """
     origin = Path(source.path or "")
     target = _place(source, job)

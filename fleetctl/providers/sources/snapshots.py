@@ -97,7 +97,7 @@ class Snapshots:
                 shutil.rmtree(found, ignore_errors=True)
 
     def _without_us(self, origin: Path, exclude: tuple[str, ...]) -> tuple[str, ...]:
-        """A project may hold the state directory, which is no part of it: a copy would hold all
+        """A project may hold the state directory, which is not part of it: a copy would hold all
         copies before it, and change by every task.
         """
         home, top = self._place.parent.resolve(), origin.resolve()

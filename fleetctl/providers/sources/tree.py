@@ -17,7 +17,7 @@ from fleetctl.providers.sources.excludes import DEFAULTS, DockerExcludes, Exclud
 
 FILES_MAX = 200_000
 BYTES_MAX = 20 * 1024**3  # beyond this a volume is the right place
-IGNORE_BYTES_MAX = 1024**2  # of one ignore file; larger is no ignore file
+IGNORE_BYTES_MAX = 1024**2  # of one ignore file; larger is not an ignore file
 
 _NOTHING = Excludes(())
 

@@ -93,7 +93,7 @@ class Asking:
         self._owners.close()
 
     def ask(self, sql: str, parameters: Sequence[object] = ()) -> Answer:
-        """Raises UsageError for what is no query, at once or while its rows are read."""
+        """Raises UsageError for what is not a query, at once or while its rows are read."""
         with self._explained(sql):
             cursor = self._db.execute(sql, tuple(parameters))
         if cursor.description is None:

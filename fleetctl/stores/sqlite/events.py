@@ -27,7 +27,7 @@ class SqliteEvents:
     def record(self, events: Sequence[EventRow]) -> None:
         self._session.writing()
         if not events:
-            return  # as in most turns: they have no transaction of events
+            return  # as in most ticks: they have no transaction of events
         rows = [_capped(event) for event in events]
 
         def write(database: sqlite3.Connection) -> None:

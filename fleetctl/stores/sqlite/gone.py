@@ -2,7 +2,7 @@
 store; see base.GoneStore.
 
 An object goes by moving one row; its runs, results and metrics stay where they are. They are taken
-away later in small steps, so that no turn of the controller waits for them.
+away later in small steps, so that no tick of the controller waits for them.
 """
 
 from __future__ import annotations

@@ -301,18 +301,18 @@ def test_a_restart_neither_shortens_nor_prolongs_the_time_to_live() -> None:
 def test_a_refusal_ends_the_whole_with_the_providers_words() -> None:
     play = Play(job())
     play.turn()
-    play.refuse(1, "there is not valid Python 3.99")
+    play.refuse(1, "there is no Python 3.99")
     play.settle()
     plan = play.look()
     assert (plan.phase, play.status["reason"]) == (Phase.FAILED, "Refused")
-    assert play.status["message"] == "there is not valid Python 3.99"
+    assert play.status["message"] == "there is no Python 3.99"
     assert play.active == []
 
 
 def test_a_refused_job_runs_again_once_its_template_is_changed() -> None:
     play = Play(job(completions=1))
     play.turn()
-    play.refuse(0, "there is not valid Python 3.99")
+    play.refuse(0, "there is no Python 3.99")
     play.settle()
     play.change(parallelism=2)
     assert play.settle().phase is Phase.FAILED

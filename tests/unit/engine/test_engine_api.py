@@ -105,7 +105,7 @@ async def test_a_question_does_not_wait_for_all_that_is_to_be_looked_at(tmp_path
             while not fleet.engine.state.tracks:
                 await asyncio.sleep(0)
             assert (await api.ask("ping"))["ok"]
-            assert len(fleet.engine.state.queue) >= 640 - 2 * fleet.settings.keys_per_turn_max
+            assert len(fleet.engine.state.queue) >= 640 - 2 * fleet.settings.keys_per_tick_max
         finally:
             fleet.engine.stop()
             await running

@@ -40,7 +40,7 @@ async def calls_of_an_end(*, done: int, live: int, over: int = 0) -> int:
 
     over: objects beside it that are over.
     """
-    async with Fleet(settings=Settings(facts_per_turn_max=10_000)) as fleet:
+    async with Fleet(settings=Settings(messages_per_tick_max=10_000)) as fleet:
         for number in range(over):
             await fleet.apply("BatchJob", f"over-{number}", tasks(1, cache={"policy": "Never"}))
             fleet.local.finish(0, of=f"batchjob/over-{number}")

@@ -20,7 +20,7 @@ EVENT_LOOP_TURNS = 50
 @pytest.mark.parametrize(("few", "answered"), [(2, True), (1, False)])
 def test_an_event_waits_for_others_only_while_many_runs_live(few: int, answered: bool) -> None:
     async def scene() -> None:
-        pace = Settings(few_live=few, turn_gap_each_s=3600.0, turn_gap_max_s=3600.0)
+        pace = Settings(few_live=few, tick_gap_each_s=3600.0, tick_gap_max_s=3600.0)
         async with Fleet(settings=pace) as fleet:
             await fleet.apply("BatchJob", "job", tasks(2, parallelism=2))
             assert fleet.local.working() == [0, 1]
@@ -49,7 +49,7 @@ def test_that_a_run_has_begun_is_written_with_other_news_or_a_little_later(
     few: int, wait_s: float, alone: bool
 ) -> None:
     async def scene() -> None:
-        pace = Settings(few_live=few, turn_gap_max_s=0.0, news_wait_s=wait_s)
+        pace = Settings(few_live=few, tick_gap_max_s=0.0, news_wait_s=wait_s)
         async with Fleet(settings=pace) as fleet:
             await fleet.apply("BatchJob", "job", tasks(2, parallelism=2))
             running = asyncio.ensure_future(fleet.engine.run())

@@ -61,7 +61,7 @@ def save(
 
 
 def load(path: str) -> SavedPlan:
-    """Raises Conflict when a file of it is another by now, UsageError when it is no plan."""
+    """Raises Conflict when a file of it is another by now, UsageError when it is not a plan."""
     kept = _read(path)
     documents = [
         Document(*(str(it.get(name, "")) for name in Document._fields)) for it in kept["documents"]

@@ -25,7 +25,7 @@ GROUPS_MAX = 6
 PER_GROUP_MIN = 4
 FREE_MIN = 4  # trials more than groups
 CHANCE_Z = 1.645  # 1 in 20
-TREND_MIN = 0.3  # of Spearman's rank correlation; less is no direction to speak of
+TREND_MIN = 0.3  # of Spearman's rank correlation; less is not direction to speak of
 
 
 class Importance(NamedTuple):

@@ -57,7 +57,7 @@ class Scale(NamedTuple):
         if self.kind == LOG:
             low = math.log(self.low)
             return (math.log(number) - low) / (math.log(self.high) - low)
-        # Halves, as the distance of the two largest floats is no float.
+        # Halves, as the distance of the two largest floats is not a float.
         return (number / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
 
     def ticks(self, most: int) -> list[Tick]:

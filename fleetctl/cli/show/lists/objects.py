@@ -1,4 +1,4 @@
-"""Which objects `get` lists, and the rows of their table. Called by get.py and get_watch.py."""
+"""Which objects `get` lists, and the rows of their table. Called by get.py and watch.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The verb `attach`: begins a run through its latch, if nobody has, and follows it.
 
-Losing this process loses nothing, unless it was told to stay: the supervisor is no descendant of
+Losing this process loses nothing, unless it was told to stay: the supervisor is not a descendant of
 it, and what it writes it reads from files.
 """
 

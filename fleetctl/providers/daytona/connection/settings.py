@@ -30,5 +30,5 @@ class Settings:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
-    """Raises Refused for a value that is no positive number."""
+    """Raises Refused for a value that is not a positive number."""
     return given(Settings, PREFIX, os.environ if environ is None else environ)

@@ -253,7 +253,7 @@ async def _launch(room: Room, config: dict[str, Any]) -> LocalSession:
 
 
 def _message(line: str) -> dict[str, Any]:
-    """What a line says; {} for what is no message."""
+    """What a line says; {} for what is not a message."""
     try:
         message = json.loads(line)
     except ValueError:

@@ -126,7 +126,7 @@ class Link(asyncio.Protocol):
         for future in waiting:
             if not future.done():
                 future.set_exception(SupervisorGone())
-                future.exception()  # nobody may wait for it any more, which is no fault
+                future.exception()  # nobody may wait for it any more, which is not a fault
         self._lost(self)
 
     def _take(self, message: dict[str, Any]) -> None:

@@ -29,7 +29,7 @@ def work_s(left_s: float, *, leave_s: float, grace_s: float) -> float:
 
 
 def told_apart(seen: Observation, runs: Path) -> Observation:
-    """A run that its sandbox's age ended is no failure of its own: another attempt follows."""
+    """A run that its sandbox's age ended is not a failure of its own: another attempt follows."""
     if not isinstance(seen, Ended) or seen.ok or seen.reason != "Timeout":
         return seen
     if not _marked(journal_path(runs, seen.run)):

@@ -182,7 +182,7 @@ def _frame(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Garbled("a frame that is not JSON") from error
     if not isinstance(frame, dict):
-        raise Garbled("a frame that is no object")
+        raise Garbled("a frame that is not an object")
     return frame
 
 
