@@ -51,7 +51,8 @@ def checked(
     whole = replace(order_of(order), looked=looked)
     changes = propose(stored, manifests, whole, SystemClock().now_s())
     doubts = [it.warning for it in looked.values() if it.warning]
-    return manifests, doubts + refuse(stored, manifests, changes, accounts.backends, order)
+    found = foreseen(stored, manifests, changes, accounts.backends, order)
+    return manifests, doubts + refuse(found)
 
 
 def _named_by_path(manifest: Manifest) -> bool:
@@ -60,15 +61,9 @@ def _named_by_path(manifest: Manifest) -> bool:
     return source is not None and source.path is not None
 
 
-def refuse(
-    stored: Stored,
-    manifests: Sequence[Manifest],
-    changes: Sequence[Change],
-    providers: Mapping[str, Backend],
-    order: Mapping[str, object],
-) -> list[str]:
-    """Warnings. Raises ManifestErrors with what is predicted to be refused."""
-    wrong, warnings = foreseen(stored, manifests, changes, providers, order)
+def refuse(found: tuple[list[Problem], list[str]]) -> list[str]:
+    """The warnings of what is foreseen. Raises ManifestErrors with what would be refused."""
+    wrong, warnings = found
     if wrong:
         raise ManifestErrors(wrong)
     return warnings
@@ -100,7 +95,7 @@ def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: 
     with open_readonly(state_dir) as stored:
         found = proposed(state_dir, stored, documents, order)
         changes = found.changes
-        doubts = refuse(stored, found.manifests, changes, found.accounts.backends, order)
+        doubts = refuse(foreseen(stored, found.manifests, changes, found.accounts.backends, order))
     warnings = [*found.warnings, *doubts]
     show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
     try:
