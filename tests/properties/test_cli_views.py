@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.cli.output.live import said
+from fleetctl.cli.output.live import progress_text
 from fleetctl.cli.show.lists.columns import columns
 from fleetctl.cli.show.summary import best_line, took
 from fleetctl.common.text import safe
@@ -62,7 +62,7 @@ def test_any_status_can_be_shown_and_nothing_shown_drives_a_terminal(
         for column in columns(chosen, wide=True):
             cell = column.cell(seen, 10.0)
             assert cell and cell == safe(cell), column.title
-    for text in (best_line(seen), said(seen, 40), took(seen)):
+    for text in (best_line(seen), progress_text(seen, 40), took(seen)):
         assert text == safe(text)
     assert json.loads(json.dumps(document(seen, 10.0)))["metadata"]["name"] == "x"
     for word in WORDS:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from fleetctl.controllers import desired, reconcile
+from fleetctl.controllers import reconcile
 from fleetctl.controllers.history import attempts, outcome
 from fleetctl.controllers.history import replay as replaying
 from fleetctl.controllers.history.history import History
@@ -18,7 +18,7 @@ from fleetctl.controllers.kinds import batchjob
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind import Keep, KindController, outdated, superseded
 from fleetctl.controllers.planning.plan import Drop, FreeScratch, Phase, Plan
-from fleetctl.controllers.schedule import starts, stops
+from fleetctl.controllers.schedule import desired, starts, stops
 from fleetctl.engine.decide import assets, passes
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.tick import Ticks

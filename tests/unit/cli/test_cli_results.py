@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.cli.main import guarded
-from fleetctl.cli.output.live import said
+from fleetctl.cli.output.live import progress_text
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.report.results import _fitted
 from fleetctl.common.clock import SystemClock
@@ -139,6 +139,6 @@ def seen(**status: Any) -> Any:
 def test_beside_a_bar_the_counts_stay_and_the_reason_gives_way() -> None:
     waits = seen(phase="Pending", waitingOn=["task 0: needs 8 GPUs of any kind, and so on"])
     counts = "Pending  0/2000 done"
-    assert said(waits, 20) == said(waits, 29) == counts
-    assert said(waits, 40) == f"{counts}  task 0: needs 8 G…"
-    assert said(waits, 200).endswith("of any kind, and so on")
+    assert progress_text(waits, 20) == progress_text(waits, 29) == counts
+    assert progress_text(waits, 40) == f"{counts}  task 0: needs 8 G…"
+    assert progress_text(waits, 200).endswith("of any kind, and so on")

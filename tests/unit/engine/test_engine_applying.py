@@ -11,7 +11,7 @@ from fleetctl.apply.change import CONFIGURED, PRUNED, Change
 from fleetctl.apply.consent import NeedsConsent, check
 from fleetctl.apply.propose import commit, propose
 from fleetctl.apply.prune import APPLYSET
-from fleetctl.apply.request.options import Order, expect, order_of, standing
+from fleetctl.apply.request.options import Order, expect, order_of, version_of
 from fleetctl.common.errors import Conflict, Refused, UsageError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
@@ -207,7 +207,7 @@ def test_a_limit_that_is_none_is_told(limit: str) -> None:
 
 def planned(store: SqliteStore, *manifests: Manifest) -> dict[str, object]:
     changes = propose(store, manifests, Order(), NOW_S)
-    objects = {change.key: standing(change) for change in changes}
+    objects = {change.key: version_of(change) for change in changes}
     return {"expected": {"store": store.store_id, "objects": objects}}
 
 
