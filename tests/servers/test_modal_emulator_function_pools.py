@@ -223,3 +223,47 @@ def test_the_account_has_rates_and_a_report(driver: Driver) -> None:
     # Both ran for about as long, so the sandbox's eighth of a core adds little to the two cores.
     gpu_hours = parts["GPU"] / rates["gpu_hour_cost_t4"]
     assert parts["CPU"] > 2 * gpu_hours * rates["cpu_hour_cost"]
+
+
+Membership = tuple[int, list[str], list[str]]
+
+
+def _member() -> Callable[[], Membership]:
+    def work() -> Membership:
+        import modal
+
+        cluster = modal.Cluster.from_context()
+        return cluster.container_rank(), cluster.container_ips("ipv4"), cluster.container_ids()
+
+    return work
+
+
+def test_a_clustered_function_has_all_of_its_containers_or_none(
+    driver: Driver, emulator: ModalEmulator
+) -> None:
+    emulator.do("settings", gpu_capacity={"H100": 16})
+    body = modal.clustered(size=3)(_member())
+    function = deploy(driver, body, gpu="H100:8", single_use_containers=True)
+    call = function.spawn()
+    eventually(lambda: function.get_current_stats().backlog == 1)
+    assert containers(driver, function) == []  # two of three hosts are free
+    emulator.do("settings", gpu_capacity={"H100": 24})
+    rank, addresses, ids = call.get(timeout=PATIENCE_S)
+    assert (rank, len(set(addresses))) == (0, 3)  # the first alone answers
+    members = sorted(containers(driver, function), key=lambda one: one["rank"])
+    assert [one["task_id"] for one in members] == ids
+    assert len({start["task_id"] for start in truth(driver, call)["began"]}) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "CPU-only clusters are not supported"),
+        ({"gpu": "H100:4"}, "must request all 8 GPUs of a host"),
+    ],
+)
+def test_a_cluster_has_whole_hosts_with_gpus(
+    driver: Driver, options: dict[str, str], words: str
+) -> None:
+    with pytest.raises(modal.exception.InvalidError, match=words):
+        deploy(driver, modal.clustered(size=2)(_member()), **options)

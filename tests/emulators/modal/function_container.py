@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 from tests.emulators.boxes import Box, BoxError, BoxProcess
 
+from .function_cluster import Cluster
+
 RUNNER = Path(__file__).with_name("function_runner.py")
 RUNNER_IN_BOX = "/__modal/function_runner.py"
 PACKAGES_IN_BOX = "/__modal/pkg"
@@ -32,10 +34,16 @@ class Listener(Protocol):
 
 
 class Container:
-    """`state` is starting, idle, busy or ended; `reason` says why it ended."""
+    """`state` is starting, idle, busy or ended; `reason` says why it ended. `rank` is its place in
+    its cluster.
+    """
 
-    def __init__(self, task_id: str, function_id: str, gpu: str, listener: Listener) -> None:
+    def __init__(
+        self, task_id: str, function_id: str, gpu: str, cluster: Cluster, listener: Listener
+    ) -> None:
         self.task_id, self.function_id, self.gpu = task_id, function_id, gpu
+        self.cluster, self.rank = cluster, len(cluster.members)
+        cluster.members.append(self)
         self.state = "starting"
         self.reason = ""
         self.input_id = ""  # what runs in it now
@@ -53,7 +61,7 @@ class Container:
         self._ending: asyncio.Task[None] | None = None
 
     async def start(
-        self, box: Box, *, definition: dict[str, str], body: bytes, packages: Path
+        self, box: Box, *, definition: dict[str, Any], body: bytes, packages: Path
     ) -> None:
         """`definition` and `body` are what function_runner.load takes; `packages` is what the box
         has at PACKAGES_IN_BOX. Raises BoxError."""

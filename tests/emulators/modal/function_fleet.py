@@ -270,6 +270,8 @@ def _container_truth(container: Container) -> dict[str, Any]:
         "state": container.state,
         "reason": container.reason,
         "gpu": container.gpu,
+        "cluster": container.cluster.cluster_id,
+        "rank": container.rank,
         "pid": container.process.pid if container.process else 0,
         "live": container.state != "ended",
         "inputs_taken": container.inputs_taken,

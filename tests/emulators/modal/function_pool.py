@@ -8,12 +8,14 @@ starts containers up to the limits.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from typing import Any, Protocol
 
 from modal_proto import api_pb2
 
+from .function_cluster import Cluster
 from .function_container import Container
 from .function_state import Call, Function, Input, Start, gpu_label
 
@@ -29,9 +31,9 @@ class World(Protocol):
     """What the pool needs of it; function_world.Surroundings has it."""
 
     def new_task_id(self) -> str: ...
-    def take_gpu(self, gpu: str) -> bool: ...
+    def take_gpu(self, gpu: str, times: int) -> bool: ...
     def release_gpu(self, gpu: str) -> None: ...
-    async def launch(self, container: Container, function: Function, rank: int) -> None: ...
+    async def launch(self, container: Container, definition: api_pb2.Function) -> None: ...
     def after_container(self, container: Container, *, commits: bool) -> None: ...
     def new_blob(self, data: bytes) -> str: ...
     def log(self, container: Container, one: Input | None, descriptor: int, text: str) -> None: ...
@@ -63,12 +65,13 @@ class Pool:
                 self.queue.remove(one)
             self._finish(one, api_pb2.GenericResult(status=Status.GENERIC_STATUS_TERMINATED))
             if container is not None and terminate_containers:
-                self._background(container.kill("its input was cancelled"))
+                self._background(container.cluster.kill("its input was cancelled"))
             elif container is not None:
-                container.cancel(one.input_id)
-                asyncio.get_running_loop().call_later(
-                    CANCEL_GRACE_S, self._on_deaf, one.input_id, container
-                )
+                for each in container.cluster.members:
+                    each.cancel(one.input_id)
+                    asyncio.get_running_loop().call_later(
+                        CANCEL_GRACE_S, self._on_deaf, one.input_id, each
+                    )
         self.pump()
 
     def _on_deaf(self, input_id: str, container: Container) -> None:
@@ -101,54 +104,66 @@ class Pool:
         await asyncio.gather(*self._tasks)
 
     async def preempt(self, task_id: str, *, notice_s: float) -> None:
-        """The machine is taken away: nothing is committed, its input is scheduled again."""
-        await self.containers[task_id].interrupt(PREEMPTED, notice_s=notice_s)
+        """The machine is taken away: nothing is committed, its input is scheduled again. That it
+        takes the whole cluster with it is a guess.
+        """
+        members = self.containers[task_id].cluster.members
+        interrupts = (one.interrupt(PREEMPTED, notice_s=notice_s) for one in members)
+        await asyncio.gather(*interrupts)
 
     # -- scheduling ---------------------------------------------------------------------------
 
     def pump(self) -> None:
         if self.closed:
             return
-        idle = [one for one in self.containers.values() if one.state == "idle" and not one.draining]
-        for container in idle:
-            if self.queue:
-                self._dispatch(self.queue.popleft(), container)
+        for cluster in self._clusters():
+            if self.queue and cluster.idle:
+                self._dispatch(self.queue.popleft(), cluster)
+        size = self.function.size
         serving = [one for one in self.containers.values() if not one.draining]
-        starting = sum(one.state == "starting" for one in serving)
-        wanted = max(len(self.queue) - starting, self.function.min_containers - len(serving))
-        for _ in range(min(wanted, self.function.max_containers - len(serving))):
-            if not self._start_container():
+        starting = len({one.cluster for one in serving if one.state == "starting"})
+        missing = math.ceil((self.function.min_containers - len(serving)) / size)
+        wanted = max(len(self.queue) - starting, missing)
+        for _ in range(min(wanted, (self.function.max_containers - len(serving)) // size)):
+            if not self._start_cluster():
                 return  # no capacity: whoever releases some pumps again
 
-    def _dispatch(self, one: Input, container: Container) -> None:
-        one.state, one.task_id = "running", container.task_id
+    def _clusters(self) -> list[Cluster]:
+        return list(dict.fromkeys(one.cluster for one in self.containers.values()))
+
+    def _dispatch(self, one: Input, cluster: Cluster) -> None:
+        first = cluster.members[0]
+        one.state, one.task_id = "running", first.task_id
         self.inputs[one.input_id] = one
-        container.call(one.input_id, one.call.call_id, data_format=one.data_format, body=one.body)
-        container.deadline = asyncio.get_running_loop().call_later(
-            self.function.timeout_s, self._on_timeout, one, container
+        for each in cluster.members:
+            each.call(one.input_id, one.call.call_id, data_format=one.data_format, body=one.body)
+        first.deadline = asyncio.get_running_loop().call_later(
+            self.function.timeout_s, self._on_timeout, one, cluster
         )
 
-    def _start_container(self) -> bool:
-        rank = self._reserve_gpu()
-        if rank is None:
+    def _start_cluster(self) -> bool:
+        definition = self._reserve_gpus()
+        if definition is None:
             return False
-        gpu = gpu_label(self.function.ranked[rank])
-        container = Container(self.world.new_task_id(), self.function.function_id, gpu, self)
-        self.containers[container.task_id] = container
-        self._background(self._launch(container, rank))
+        cluster, gpu = Cluster(), gpu_label(definition)
+        for _ in range(self.function.size):
+            task_id = self.world.new_task_id()
+            container = Container(task_id, self.function.function_id, gpu, cluster, self)
+            self.containers[task_id] = container
+            self._background(self._launch(container, definition))
         return True
 
-    def _reserve_gpu(self) -> int | None:
-        """The place, in the list of GPUs to fall back to, of the first that is free."""
-        for rank, definition in enumerate(self.function.ranked):
+    def _reserve_gpus(self) -> api_pb2.Function | None:
+        """In the list of GPUs to fall back to, the first that is free for a whole cluster."""
+        for definition in self.function.ranked:
             gpu = gpu_label(definition)
-            if not gpu or self.world.take_gpu(gpu):
-                return rank
+            if not gpu or self.world.take_gpu(gpu, self.function.size):
+                return definition
         return None
 
-    async def _launch(self, container: Container, rank: int) -> None:
+    async def _launch(self, container: Container, definition: api_pb2.Function) -> None:
         try:
-            await self.world.launch(container, self.function, rank)
+            await self.world.launch(container, definition)
         except OSError as error:
             container.state, container.ended_at = "ended", time.time()
             if not container.reason:  # else it was told to end
@@ -156,22 +171,23 @@ class Pool:
                 container.failure = ({"exception": container.reason, "traceback": ""}, b"")
             self.ended(container)
 
-    def _on_timeout(self, one: Input, container: Container) -> None:
+    def _on_timeout(self, one: Input, cluster: Cluster) -> None:
         limit = f"{self.function.timeout_s:g}"
         text = f"Task's current input in {one.input_id} hit its timeout of {limit}s"
         result = api_pb2.GenericResult(status=Status.GENERIC_STATUS_TIMEOUT, exception=text)
         self._fail(one, result)
-        self._background(container.kill("an input hit its timeout"))
+        self._background(cluster.kill("an input hit its timeout"))
 
     def _scale_down(self) -> None:
         """Stops containers that were idle for the whole window, but keeps min_containers."""
         serving = [one for one in self.containers.values() if not one.draining]
         spare = len(serving) - self.function.min_containers
-        for container in serving:
-            idle_s = time.time() - container.idle_since
-            if spare > 0 and container.state == "idle" and idle_s >= self.function.scaledown_s:
-                spare -= 1
-                container.stop("it was idle")
+        for cluster in self._clusters():
+            due = cluster.idle and cluster.idle_s() >= self.function.scaledown_s
+            if due and spare >= len(cluster.members):
+                spare -= len(cluster.members)
+                for container in cluster.members:
+                    container.stop("it was idle")
 
     # -- what containers tell (function_container.Listener) -----------------------------------
 
@@ -184,7 +200,8 @@ class Pool:
         if head["op"] == "ready":
             self._start_failures = 0
         one = self.inputs.get(head.get("input_id", ""))
-        if one is not None and one.state == "running":
+        mute = container.rank > 0 and head.get("status") == "success"
+        if one is not None and one.state == "running" and not mute:
             result = _result(head, body)
             if result.status == Status.GENERIC_STATUS_FAILURE:
                 self._fail(one, result, head["format"])
@@ -209,11 +226,14 @@ class Pool:
         self.containers.pop(container.task_id, None)
         self.past.append(container)
         self.world.after_container(container, commits=container.reason != PREEMPTED)
-        one = self.inputs.get(container.input_id)
-        if one is not None and one.state == "running" and one.task_id == container.task_id:
+        cluster, one = container.cluster, self.inputs.get(container.input_id)
+        together = one is not None and one.task_id == cluster.members[0].task_id
+        if one is not None and one.state == "running" and together:
             self._on_lost_input(one, container)
+            self._background(cluster.kill(container.reason))
         elif container.failure is not None:
             self._on_failed_start(container.failure)
+            self._background(cluster.kill(container.reason))
         if container.gpu:
             self.world.release_gpu(container.gpu)
         if container.failure is not None:

@@ -74,6 +74,8 @@ def main() -> None:
     codec = Codec(head["packages"])
     try:
         function = load(head, body, codec)
+        if head["cluster"]:
+            join_cluster(**head["cluster"])
     except BaseException as error:
         traceback.print_exc()
         flush()
@@ -100,6 +102,20 @@ def load(head: dict[str, Any], body: bytes, codec: Codec) -> Callable[..., Any]:
     if _mentions_sdk(getattr(function, "__code__", None)):
         importlib.import_module("modal")
     return function
+
+
+def join_cluster(task_id: str, address: str) -> None:
+    """As in every container of a clustered function before its first input: the SDK meets the
+    others. address: what the service's own resolver tells of this container.
+    """
+    resolve = socket.getaddrinfo
+
+    def resolved(host: Any, *rest: Any, **options: Any) -> Any:
+        return resolve(address if host == "i6pn.modal.local" else host, *rest, **options)
+
+    socket.getaddrinfo = resolved
+    client = importlib.import_module("modal.client").Client.from_env()
+    importlib.import_module("modal._cluster").initialize_clustered_function(client, task_id)
 
 
 def _mentions_sdk(code: Any) -> bool:

@@ -83,6 +83,11 @@ class Function:
         return self.ranked[0]
 
     @property
+    def size(self) -> int:
+        """Containers that take an input together."""
+        return self.definition._experimental_group_size or 1
+
+    @property
     def min_containers(self) -> int:
         return self.settings.min_containers if self.live else 0
 

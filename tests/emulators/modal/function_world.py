@@ -13,7 +13,7 @@ from tests.emulators.boxes import Library
 from .driver import driver
 from .function_container import PACKAGES_IN_BOX, RUNNER, RUNNER_IN_BOX, Container
 from .function_packages import client_packages
-from .function_state import Function, Input
+from .function_state import Input
 from .ids import base62_id
 from .logs import LogLine
 from .places import Wanted, leave, make_box
@@ -35,14 +35,14 @@ class Surroundings:
     def new_blob(self, data: bytes) -> str:
         return self.world.blobs.add(data)
 
-    def take_gpu(self, gpu: str) -> bool:
-        return self.world.gpus.take(gpu)
+    def take_gpu(self, gpu: str, times: int) -> bool:
+        return self.world.gpus.take(gpu, times)
 
     def release_gpu(self, gpu: str) -> None:
         self.world.gpus.release(gpu)
 
-    async def launch(self, container: Container, function: Function, rank: int) -> None:
-        definition, packages = function.ranked[rank], client_packages(self.world.directory)
+    async def launch(self, container: Container, definition: api_pb2.Function) -> None:
+        packages = client_packages(self.world.directory)
         wanted = Wanted(
             owner=container.task_id,
             directory=self.world.box_directory / container.task_id,
@@ -60,7 +60,7 @@ class Surroundings:
         box, _image = make_box(self.world, wanted)
         await container.start(
             box,
-            definition=_definition(definition),
+            definition={**_definition(definition), "cluster": _membership(container)},
             body=definition.function_serialized,
             packages=packages,
         )
@@ -103,9 +103,18 @@ class Surroundings:
             "MODAL_OVERRIDE_HEADERS": f"x-modal-token-id: {token}, x-modal-token-secret: {token}",
             "MODAL_IS_REMOTE": "1",
             "MODAL_TASK_ID": container.task_id,
+            "MODAL_CLOUD_PROVIDER": "CLOUD_PROVIDER_OCI",
             "MODAL_IMAGE_ID": definition.image_id,
             **values,
         }
+
+
+def _membership(container: Container) -> dict[str, str] | None:
+    """What function_runner.join_cluster takes; None for a container that works alone."""
+    if len(container.cluster.members) == 1:
+        return None
+    address = container.cluster.address(container.rank)
+    return {"task_id": container.task_id, "address": address}
 
 
 def _definition(definition: api_pb2.Function) -> dict[str, str]:

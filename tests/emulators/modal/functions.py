@@ -14,6 +14,7 @@ from grpclib import GRPCError, Status
 from modal_proto import api_pb2
 
 from .function_calls import FunctionCalls
+from .function_cluster import check
 from .function_fleet import fleet_of
 from .function_state import Function
 
@@ -227,6 +228,7 @@ def _as_data(request: api_pb2.FunctionCreateRequest) -> api_pb2.FunctionData:
                 setattr(data, name, value)
         data.ranked_functions.add(rank=0, function=request.function)
     for one in data.ranked_functions:
+        check(one.function)
         if one.function.batch_max_size or one.function.max_concurrent_inputs > 1:
             raise GRPCError(
                 Status.UNIMPLEMENTED, "the emulator gives a container one input at a time"

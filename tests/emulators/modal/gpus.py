@@ -26,16 +26,18 @@ class Gpus:
         self.taken: Counter[str] = Counter()
         self.on_freed: list[Callable[[], None]] = []
 
-    def take(self, label: str) -> bool:
-        """False when there are not so many now. `label` is as in `A100:4`; "" is none."""
+    def take(self, label: str, times: int = 1) -> bool:
+        """False when there are not so many now. `label` is as in `A100:4`; "" is none. times: for
+        so many containers, for all or none.
+        """
         if not label:
             return True
         kind, count = parse(label)
         limits = {TYPES.get(name, name): limit for name, limit in self.capacity.items()}
         limit = limits.get(kind, limits.get("*"))
-        if limit is not None and self.taken[kind] + count > limit:
+        if limit is not None and self.taken[kind] + count * times > limit:
             return False
-        self.taken[kind] += count
+        self.taken[kind] += count * times
         return True
 
     def release(self, label: str) -> None:

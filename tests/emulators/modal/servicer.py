@@ -13,6 +13,7 @@ from .blobs import Blobs
 from .dicts import Dicts
 from .environments import Environments
 from .function_calls import FunctionCalls
+from .function_cluster import Clusters
 from .functions import Functions
 from .images import Images
 from .logs import Logs
@@ -39,6 +40,7 @@ class ControlPlane(
     Dicts,
     Functions,
     FunctionCalls,
+    Clusters,
     Billing,
 ):
     """Handlers by the names of their RPCs; each part says what it needs of the others."""
