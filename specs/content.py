@@ -102,6 +102,7 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "nodes": PLACE,
         "ray": PLACE,
         "proc_per_node": PLACE,
+        "rdma": PLACE,
         "stages": UNITS,  # each by STAGE
         "checkpoint": WORK,  # by CHECKPOINT
         "params_from": WORK,

@@ -96,6 +96,7 @@ class GangTemplate(Template):
         default=None, description="Of a launcher; default: one for each GPU, else one."
     )
     ray: Ray = Field(default=NO_RAY, description="Its Ray cluster; default none.")
+    rdma: Bool = Field(default=False, description="Whether RDMA joins the nodes; default false.")
 
     @property
     def needs_python(self) -> bool:
@@ -103,12 +104,16 @@ class GangTemplate(Template):
         return super().needs_python or self.ray.enabled
 
 
-def with_nodes(template: Template, nodes: Nodes, procs: int | None, ray: Ray) -> Template:
+def with_nodes(
+    template: Template, nodes: Nodes, procs: int | None, ray: Ray, *, rdma: bool = False
+) -> Template:
     """The template for so many nodes; as it is where there is nothing to say of them."""
     if nodes == ONE and not ray.enabled:
         return template
     values = {name: getattr(template, name) for name in type(template).model_fields}
-    return GangTemplate.model_construct(**values, nodes=nodes, proc_per_node=procs, ray=ray)
+    return GangTemplate.model_construct(
+        **values, nodes=nodes, proc_per_node=procs, ray=ray, rdma=rdma
+    )
 
 
 def nodes_of(template: Template) -> Nodes:
@@ -117,6 +122,11 @@ def nodes_of(template: Template) -> Nodes:
 
 def ray_of(template: Template) -> Ray:
     return template.ray if isinstance(template, GangTemplate) else NO_RAY
+
+
+def rdma_of(template: Template) -> bool:
+    """Of one node there is nothing to join."""
+    return isinstance(template, GangTemplate) and template.rdma and template.nodes.max > 1
 
 
 def procs_of(template: Template) -> int:

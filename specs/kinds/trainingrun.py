@@ -20,6 +20,7 @@ from fleetctl.specs.blocks.template import (
     VolumeMount,
 )
 from fleetctl.specs.values.scalars import (
+    Bool,
     Count,
     EnvName,
     Name,
@@ -122,6 +123,11 @@ class TrainingRunSpec(Execution):
         default=NO_RAY,
         description="Whether a Ray cluster joins the nodes, or its settings; default false.",
     )
+    rdma: Bool = Field(
+        default=False,
+        description="Whether the nodes are to be joined by RDMA, for GPUs that talk much with each"
+        " other; default false.",
+    )
     stages: tuple[Stage, ...] = Field(
         default=(), max_length=1000, description="Steps in order; default: the template alone."
     )
@@ -155,6 +161,9 @@ class TrainingRunSpec(Execution):
         names = [stage.name for stage in self.stages]
         for stage in self.stages:
             self._is_fit(stage)
+        sizes = [self.nodes, *(stage.nodes for stage in self.stages if stage.nodes)]
+        if self.rdma and all(nodes.max == 1 for nodes in sizes):
+            raise ValueError("`rdma` joins several nodes, and `nodes` is 1")
         for at in range(self.count()):
             if self.template_of(at).work is None:
                 where = f"stage `{names[at]}`" if names else "the template"
@@ -184,10 +193,13 @@ class TrainingRunSpec(Execution):
         """The template of the stage at place `at` of the list, from 0."""
         nodes, ray = self.nodes, self.ray
         if not self.stages:
-            return with_nodes(self.template, nodes, self.proc_per_node, ray)
+            return self._joined(self.template, nodes, ray)
         stage = self.stages[at]
         own = stage.applied_to(self.template)
-        return with_nodes(own, stage.nodes or nodes, self.proc_per_node, stage.ray or ray)
+        return self._joined(own, stage.nodes or nodes, stage.ray or ray)
+
+    def _joined(self, template: Template, nodes: Nodes, ray: Ray) -> Template:
+        return with_nodes(template, nodes, self.proc_per_node, ray, rdma=self.rdma)
 
     def placement_of(self, at: int) -> Placement:
         """Where that stage may run."""
@@ -197,7 +209,7 @@ class TrainingRunSpec(Execution):
     def parts(self) -> Iterator[Part]:
         """The template, where a stage leaves it as it is, and each stage that does not."""
         if not self.stages or not all(stage.work_fields() for stage in self.stages):
-            template = with_nodes(self.template, self.nodes, self.proc_per_node, self.ray)
+            template = self._joined(self.template, self.nodes, self.ray)
             yield Part(("template",), template, self.placement)
         for at, stage in enumerate(self.stages):
             if own := stage.work_fields():

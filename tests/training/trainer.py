@@ -33,7 +33,8 @@ def met():
         return []
     at = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     if RANK == 0:
-        with socket.create_server(at) as server:
+        family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
+        with socket.create_server(at, family=family) as server:
             return [server.accept()[0] for _ in range(WORLD - 1)]
     while True:
         try:

@@ -31,7 +31,7 @@ FAILED = 1  # of what ended without a code of its own
 NAME_CHARACTERS_MAX = 63
 _SUFFIX_BYTES = 2
 # What a run takes over of the spec beside its template.
-_KEPT = ("placement", "nodes", "procPerNode", "ray", "budget")
+_KEPT = ("placement", "nodes", "procPerNode", "ray", "rdma", "budget")
 _WORK = ("python", "command", "script")
 
 PAGE = """\

@@ -37,12 +37,13 @@ while sum(1 for node in ray.nodes() if node["Alive"]) < count:
 
 def own_variables(asked: Mapping[str, Any]) -> dict[str, str]:
     """What the work and Ray's processes are told of a cluster. Without a token anyone on the
-    network could run code; it is new each time and kept nowhere.
+    network could run code; it is new each time and kept nowhere. Nodes that each ask for
+    themselves bring one that they share, in `token`.
     """
     shown = asked["dashboard_port"]
     return {
         "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": os.urandom(32).hex(),
+        "RAY_AUTH_TOKEN": asked.get("token") or os.urandom(32).hex(),
         "RAY_ADDRESS": f"{asked['addresses'][0]}:{asked['port']}",
         **({"FLEETCTL_RAY_DASHBOARD": str(shown)} if shown else {}),
     }

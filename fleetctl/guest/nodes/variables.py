@@ -39,7 +39,7 @@ def variables(
         "PET_MASTER_PORT": str(port),
         # torchrun's own restarts do not go together with the static meeting of several nodes.
         "PET_MAX_RESTARTS": "0",
-        "JAX_COORDINATOR_ADDRESS": f"{head}:{port}",
+        "JAX_COORDINATOR_ADDRESS": f"[{head}]:{port}" if ":" in head else f"{head}:{port}",
     }
     if procs == 1:
         # For `python train.py` without a launcher.

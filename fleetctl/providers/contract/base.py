@@ -25,7 +25,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import CheckpointOrder, Observation, ProgressOrder, WandbTrial
 from fleetctl.guest.ship.library import library
 from fleetctl.providers.contract.account import Account
-from fleetctl.specs.blocks.nodes import Nodes, nodes_of, ray_of
+from fleetctl.specs.blocks.nodes import Nodes, nodes_of, ray_of, rdma_of
 from fleetctl.specs.blocks.template import Template
 
 SANDBOX_CLOSED = "SandboxClosed"
@@ -59,6 +59,7 @@ class Contract:
     usual_lifetime_s: float | None = None
     nodes_max: int = 1  # machines that can work as one attempt
     ray: bool = False  # starts a Ray cluster before the work
+    rdma: bool = False  # can join the machines of an attempt by it
 
     def cannot_join(self, provider: str, template: Template) -> str:
         """Why so many nodes, or a Ray cluster over them, cannot be had there; or empty."""
@@ -73,6 +74,8 @@ class Contract:
             return f"a function runs on one machine and starts no Ray cluster, and {asked}"
         if ray and not self.ray:
             return f"provider `{provider}` starts no Ray cluster; start it inside `script`"
+        if rdma_of(template) and not self.rdma:
+            return f"provider `{provider}` joins no machines by RDMA; leave out `rdma`"
         return ""
 
     def joins_hint(self, template: Template) -> str:

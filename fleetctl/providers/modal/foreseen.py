@@ -9,7 +9,7 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.modal.connection.errors import TOKEN_HINT
-from fleetctl.providers.modal.runs import machines
+from fleetctl.providers.modal.runs import clusters, machines
 from fleetctl.specs.blocks.template import Template
 
 INSTALL = "pip install 'fleetctl[modal]'"
@@ -25,6 +25,7 @@ def first(template: Template, account: Account) -> Foreseen | None:
         machines.machine(template.resources)
         for sort in template.resources.gpu.each if template.resources.gpu is not None else ():
             machines.gpu(sort)
+        clusters.check(template)
     except Refused as error:
         over = disk is not None and disk > machines.DISK_BYTES_MAX
         return Foreseen(("resources", "disk" if over else "gpu"), str(error), error.hint)

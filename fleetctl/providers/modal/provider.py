@@ -23,6 +23,7 @@ from fleetctl.providers.contract.base import (
     Contract,
     Foreseen,
     FunctionAsset,
+    FunctionRequest,
     LivePrices,
     LogChunk,
     Notify,
@@ -43,7 +44,7 @@ from fleetctl.providers.modal.connection.whereabouts import Memory
 from fleetctl.providers.modal.functions.deployments import Parts as FunctionParts
 from fleetctl.providers.modal.functions.deployments import Wanted
 from fleetctl.providers.modal.functions.runs import Functions
-from fleetctl.providers.modal.runs import machines
+from fleetctl.providers.modal.runs import clusters, machines
 from fleetctl.providers.modal.runs.creates import Creating, Parts
 from fleetctl.providers.modal.runs.sandboxes import ModalSandboxes
 from fleetctl.providers.paths import provider_dir
@@ -56,6 +57,7 @@ from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.kinds.function import SCALEDOWN_S_MIN
 
 BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 # Before Modal ends a sandbox at its age, so that the task can save and its volumes are committed.
@@ -75,6 +77,8 @@ CONTRACT = Contract(
     default_parallelism=20,
     poll_s=30.0,
     two_phase=True,
+    nodes_max=clusters.NODES_MAX,
+    rdma=True,
     ray=True,
     secrets=True,
     functions=True,
@@ -106,6 +110,9 @@ class ModalProvider(RemoteProvider):
             # Who does not get there has asked Modal for nothing, and nothing is to be looked for.
             await self._connection.app()
         self._rates.refresh_soon()
+        if request.function is None and clusters.size(request.template) > 1:
+            # Sandboxes form no clusters.
+            request = replace(request, function=FunctionRequest("", 0, None, SCALEDOWN_S_MIN))
         if request.function is not None:
             return await self._functions.start(request)
         return await self._start(request)
@@ -187,6 +194,7 @@ class ModalProvider(RemoteProvider):
     def lacks(self, template: Template) -> str:
         try:
             machines.machine(template.resources)
+            clusters.check(template)
         except Refused as error:
             return str(error)
         return ""

@@ -90,7 +90,7 @@ class Clusters:
 
 
 def check(definition: api_pb2.Function) -> None:
-    """Raises INVALID_ARGUMENT for a cluster that the service does not make. The words are a guess."""
+    """Raises INVALID_ARGUMENT for a cluster that the service does not make, in guessed words."""
     size, gpu = definition._experimental_group_size, definition.resources.gpu_config
     if size <= 1:
         return

@@ -71,6 +71,7 @@ OTHER: dict[str, Any] = {
     "nodes": 2,
     "ray": True,
     "procPerNode": 3,
+    "rdma": True,
     "maxRestarts": 2,
     "provider": "modal",
     "minContainers": 1,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.text import HOUR_S
 from fleetctl.providers.modal.connection.errors import asking
+from fleetctl.providers.modal.runs import clusters
 from fleetctl.providers.prices import table as prices
 from fleetctl.providers.prices.table import FUNCTION, SANDBOX, PriceTable
 from fleetctl.specs.blocks.template import Template
@@ -45,7 +46,7 @@ class Rates:
 
     def usd_per_s(self, template: Template) -> float | None:
         """`table.updated` tells how old the price is: a date, or `live`."""
-        runtime = FUNCTION if template.is_function else SANDBOX
+        runtime = FUNCTION if template.is_function or clusters.size(template) > 1 else SANDBOX
         return self.table.usd_per_s(template.resources, runtime=runtime)
 
     @property

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.paths import checked, jobs_dir, make_private
 
 FILE = "calls"
@@ -19,7 +20,8 @@ RESOURCES_MAX = 1000  # whose files are kept in memory
 @dataclass(frozen=True, slots=True)
 class Handle:
     """What the store keeps of a run in a function. sort: `fn` before its call was made, when id is
-    the name of the function's app; `fc` after, when it is the call's. fleet: whose it is.
+    the name of the function's app; `fc` after, when it is the call's. fleet: whose it is. Of a node
+    beside the first of several, which only this process knows: `node`, and the id is its rank.
     """
 
     sort: str
@@ -32,6 +34,11 @@ class Handle:
         return f"{self.sort}:{self.id}:{self.fleet}:{self.uid}:{self.run}"
 
     @property
+    def files(self) -> str:
+        """How its journal and its log are called."""
+        return node_name(self.run, int(self.id)) if self.sort == "node" else self.run
+
+    @property
     def called(self) -> bool:
         return self.sort == "fc"
 
@@ -39,7 +46,7 @@ class Handle:
 def parsed(text: str) -> Handle | None:
     """None for the handle of a sandbox."""
     sort, _, rest = text.partition(":")
-    if sort not in ("fn", "fc") or rest.count(":") != 3:
+    if sort not in ("fn", "fc", "node") or rest.count(":") != 3:
         return None
     return Handle(sort, *rest.split(":"))
 

@@ -20,6 +20,7 @@ from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking, is_not_found, is_of_the_sdk
 from fleetctl.providers.modal.functions.call_records import Handle, parsed
 from fleetctl.providers.modal.functions.latches import VOID, Latches
+from fleetctl.providers.modal.functions.nodes import Nodes
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes.base import At, Sandboxes, Work
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
@@ -33,13 +34,17 @@ LOOK_AGAIN_S = 10.0  # between two turns of a call that may not wait at Modal
 CALL_S = 30.0
 CONFIRM_S = 20.0  # for a cancelled call to be over
 ENDED_KEPT_MAX = 20_000
-ALIVE = b'{"e":"alive"}\n'
+ALIVE, EOF = b'{"e":"alive"}\n', b'{"e":"eof"}\n'
+NODE_LOOK_S = 5.0  # between two looks at what a node said
 KILLED = 137  # 128 + SIGKILL: what a container's memory limit leaves
 
 
 class FunctionCalls:
-    def __init__(self, connection: Connection, latches: Latches, *, wait_s: float) -> None:
+    def __init__(
+        self, connection: Connection, latches: Latches, *, wait_s: float, nodes: Nodes
+    ) -> None:
         self._connection = connection
+        self._nodes = nodes
         self._wait_s = min(wait_s, WAIT_S_MAX)
         self._latches = latches
         self._waiting = asyncio.Semaphore(WAITING_MAX)
@@ -57,6 +62,10 @@ class FunctionCalls:
     ) -> AsyncGenerator[bytes, None]:
         """What the call said up to now, and at last the frames that it returned."""
         one = _handle(handle)
+        if one.sort == "node":
+            async for frames in self._of_node(one, at.journal):
+                yield frames
+            return
         call = one.id if one.called else await self._latches.holder(one.uid, run)
         if not one.called and call in ("", VOID):
             yield b'{"e":"unbegun"}\n'
@@ -64,19 +73,36 @@ class FunctionCalls:
         journal_at = at.journal
         while True:
             while (output := await self._waited(call)) is None:
-                said, journal_at = _from(await self._latches.said(one.uid, run), journal_at)
+                whole = await self._latches.said(one.uid, run)
+                await self._nodes.heard(one, whole)
+                said, journal_at = _from(whole, journal_at)
                 yield said + ALIVE
             told = self._told(one, call, output)
             winner = _winner(told)
             if not winner:
+                await self._nodes.heard(one, told)
+                await self._nodes.all_over(one.run)
                 self._note_over(handle)
                 yield _from(told, journal_at)[0]
                 return
             call = winner  # another call of the same run was first
 
+    async def _of_node(self, one: Handle, journal_at: int) -> AsyncGenerator[bytes, None]:
+        """What a node beside the first says. Its last words are there before its run's end is."""
+        while True:
+            over = await self._nodes.is_over(one.run, NODE_LOOK_S)
+            whole = await self._latches.said(one.uid, one.files)
+            said, journal_at = _from(whole, journal_at)
+            if over or whole.endswith(EOF):
+                yield said.removesuffix(EOF) + EOF
+                return
+            yield said + ALIVE
+
     async def fate(self, handle: str) -> Fate | None:
         """A call that is over says so in its stream; here only whether Modal still knows it."""
         one = _handle(handle)
+        if one.sort == "node":
+            return None
         if not one.called:
             holder = await self._latches.holder(one.uid, one.run)
             return Fate(Cause.STOPPED) if holder == VOID else None
@@ -90,10 +116,15 @@ class FunctionCalls:
         one = _handle(handle)
         if handle in self._over:
             return
+        if one.sort == "node":
+            await self._latches.forget_said(one.uid, one.files)
+            self._nodes.ended(one)
+            return
         # First: from now on no other call of the run begins, also not one that is under way.
         holder = await self._latches.void(one.uid, one.run)
         for call in {holder, one.id if one.called else ""} - {""}:
             await self._cancel(call)
+        await self._nodes.all_over(one.run)
 
     async def ask_stop(self, handle: str, run: str, grace_s: float) -> None:
         """A run that has begun ends in its own time; one that waits is taken out of the line."""
@@ -188,6 +219,7 @@ _INSTEAD = {
 _UNFIT = b'{"e":"unfit",'
 _WHY_UNFIT = {
     "LatchFailed": "the container cannot ask whether the run may begin",
+    "NodesNotReady": "not all nodes were ready to begin",
     "VolumeNotReloaded": "the container cannot see what others wrote to its volumes",
 }
 

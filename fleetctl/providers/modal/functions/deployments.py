@@ -26,9 +26,10 @@ from fleetctl.providers.contract.base import FunctionRequest
 from fleetctl.providers.modal.assets.images import FUNCTION_PARTS, function_part
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking, is_not_found, words
-from fleetctl.providers.modal.runs import machines
+from fleetctl.providers.modal.runs import clusters, machines
 from fleetctl.providers.paths import checked, make_private
 from fleetctl.providers.remote.sandboxes import names
+from fleetctl.specs.blocks.nodes import rdma_of
 from fleetctl.specs.blocks.template import Template
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ DEPLOY_S = 300.0  # its image is built before
 CALL_S = 30.0
 LIFE_S = 86_400  # Modal lets no call run longer
 LIFE_SLACK_S = 300  # for a call to begin, to commit and to bring its story back
+GATHER_S = 600  # beyond that, for several nodes to be ready; as in fleetctl_gang.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,7 @@ class Deployments:
         parts.append(Path(__file__).with_name(f"{BODY}.py").read_bytes())
         facts = [
             template.model_dump(mode="json", include=_CONTENT, exclude_defaults=True),
+            [clusters.size(template), rdma_of(template)],
             [function.name, function.min_containers, function.max_containers, function.scaledown_s],
             life_s(wanted),
             sorted(wanted.secret_refs),
@@ -169,13 +172,17 @@ class Deployments:
         import modal
 
         # What is cheap to refuse is refused before an image is built.
-        resources = wanted.template.resources
+        clusters.check(wanted.template)
+        resources, nodes = wanted.template.resources, clusters.size(wanted.template)
         machine = machines.machine(resources)
         gpus = [machines.gpu(one) for one in resources.gpu.choices] if resources.gpu else None
         parts = await self._parts(wanted)
         limits = wanted.function
         app = modal.App(app_name, tags=names.fleet_tag(self._store_id))
         values: dict[str, str | None] = dict(wanted.secrets)
+        body = _body().run
+        if nodes > 1:
+            body = modal.clustered(size=nodes, rdma=rdma_of(wanted.template))(body)
         app.function(
             name=FUNCTION,
             image=parts.image,
@@ -189,7 +196,9 @@ class Deployments:
             min_containers=limits.min_containers,
             max_containers=limits.max_containers,
             scaledown_window=round(limits.scaledown_s),
-        )(_body().run)
+            # An idle cluster would cost as much as one that works.
+            single_use_containers=nodes > 1,
+        )(body)
         client = await self._connection.client()
         what = "the function cannot be deployed"
         try:
@@ -273,7 +282,12 @@ def life_s(wanted: Wanted) -> int:
     if wanted.function.name or template.timeout_seconds is None:
         return LIFE_S
     task_s = template.timeout_seconds + template.termination_grace_period_seconds
-    return min(LIFE_S, math.ceil(task_s) + LIFE_SLACK_S)
+    return min(LIFE_S, math.ceil(task_s) + slack_s(wanted))
+
+
+def slack_s(wanted: Wanted) -> int:
+    """Of a call's life, what is not its task's."""
+    return LIFE_SLACK_S + (GATHER_S if clusters.size(wanted.template) > 1 else 0)
 
 
 def _body() -> ModuleType:

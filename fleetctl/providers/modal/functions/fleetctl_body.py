@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     Order = dict[str, Any]
 
 GUEST = "/.fleetctl/guest.py"
-NEST, VOLUMES = "/.fleetctl/nest.py", "/.fleetctl/volumes.py"  # see fleetctl_nest.py and so on
+# See fleetctl_nest.py and so on.
+NEST, VOLUMES, GANG = (f"/.fleetctl/{name}.py" for name in ("nest", "volumes", "gang"))
 VOID = "void"  # in the latch of a run that must not begin any more
 GUARD_S = 60.0  # beyond its time limit and its grace, for a guest to end a run
 LEAVE_S = 5.0  # beyond its grace, for the guest to end a run on a machine that is taken away
@@ -47,7 +48,7 @@ GPUS_MAX, GPU_NAME_MAX = 64, 100
 _latches: dict[str, Any] = {}  # of this container, by name
 _asked: list[list[str]] = []  # what the driver said, once it was asked
 _prepared = False  # the container has its source
-_modules: list[Any] = []  # the one at VOLUMES, once it is needed
+_modules: dict[str, Any] = {}  # those at VOLUMES and GANG, once they are needed
 _nests: list[socket.socket] = []  # the line to the one that lives
 _opened: dict[str, str] = {}  # the one worker that waits for tasks: uid of its job -> its directory
 
@@ -65,6 +66,8 @@ def run(text: str) -> bytes:
     latch = _latch(order["latch"])
     mine = f"{call} {secrets.token_hex(8)}"
     insist = partial(_insist, limit_s=order["patience_s"])
+    if order["nodes"] > 1:
+        return zlib.compress(_as_node(order, latch, mine, insist), 1)
     try:
         held = insist("LatchFailed", lambda: _held(latch, order["run"], mine))
         if held != mine:
@@ -74,10 +77,61 @@ def run(text: str) -> bytes:
             volumes.show()
     except _Unfit as error:
         return zlib.compress(_unfit(error))
+    _identify(order, call)
+    return zlib.compress(_Attempt(order, latch, volumes).frames(), 1)
+
+
+def _identify(order: Order, call: str) -> None:
     order["identity"]["keeper"] = order["handle"].replace("*", call)
     if order["asks_gpus"]:
         order["identity"]["gpus"] = _gpus()
-    return zlib.compress(_Attempt(order, latch, volumes).frames(), 1)
+
+
+def _as_node(order: Order, latch: Any, mine: str, insist: Callable[..., Any]) -> bytes:
+    """The run in a container that is one node of it, together with the others. What node 0 returns
+    is the story of all.
+    """
+    call = mine.partition(" ")[0]
+    gang = _module("fleetctl_gang", GANG).Gang(order, latch, _ask)
+    leads = gang.rank == 0
+    try:
+        volumes = _volumes(order["mounts"], insist)
+        if volumes is not None:
+            volumes.show()
+        if not gang.arrive(insist):
+            return _line({"e": "preempted"})
+        if leads:
+            missing = gang.gathered()
+            if missing:
+                raise _Unfit("NodesNotReady", missing)
+            held = insist("LatchFailed", lambda: _held(latch, order["run"], mine))
+            if held != mine:
+                gang.dismiss()
+                return _not_begun(call, str(held))
+            gang.begin()
+        elif not gang.may_begin():
+            return _line({"e": "void"})
+    except _Unfit as error:
+        if leads:
+            gang.dismiss()
+        else:
+            gang.unfit(": ".join(error.args))
+        return _unfit(error)
+    if order["ray"]:
+        # Ray hands its own variables to all actors, which would seem to be on one machine then.
+        os.environ.pop("NCCL_HOSTID", None)
+    order = gang.order()
+    _identify(order, call)
+    return _Attempt(order, latch, volumes, gang).frames()
+
+
+def _ask(verb: Callable[..., Any], *words: Any) -> Any:
+    """The run goes on whatever becomes of this."""
+    try:
+        return verb(*words)
+    except Exception as error:  # noqa: BLE001 - of the SDK, of any sort
+        print(f"fleetctl: {error!r}", file=sys.stderr)
+        return None
 
 
 def _latch(name: str) -> Any:
@@ -119,12 +173,16 @@ def _volumes(mounts: list[Any], insist: Callable[..., Any]) -> Any:
     """None for a task without any."""
     if not mounts:
         return None
-    if not _modules:
-        spec = importlib.util.spec_from_file_location("fleetctl_volumes", VOLUMES)
+    return _module("fleetctl_volumes", VOLUMES).Volumes(mounts, insist)
+
+
+def _module(name: str, path: str) -> Any:
+    if name not in _modules:
+        spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None and spec.loader is not None
-        _modules.append(importlib.util.module_from_spec(spec))
-        spec.loader.exec_module(_modules[0])
-    return _modules[0].Volumes(mounts, insist)
+        _modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(_modules[name])
+    return _modules[name]
 
 
 def _unfit(error: _Unfit) -> bytes:
@@ -165,10 +223,11 @@ def _line(event: Any) -> bytes:
 
 
 class _Attempt:
-    """One run of the guest in this container."""
+    """One run of the guest in this container. gang: of a node of several; see fleetctl_gang.py."""
 
-    def __init__(self, options: Order, latch: Any, volumes: Any) -> None:
-        self._order, self._latch, self._volumes = options, latch, volumes
+    def __init__(self, options: Order, latch: Any, volumes: Any, gang: Any = None) -> None:
+        self._order, self._latch, self._volumes, self._gang = options, latch, volumes, gang
+        self._said_key = options["run"] + (f".n{gang.rank}" if gang and gang.rank else "") + ".said"
         self._directory = ""
         self._stop_asked = False
         self._said = 0  # bytes of frames that were told while it goes on
@@ -184,10 +243,12 @@ class _Attempt:
         last = _end_of(told)
         if last and last.get("reason") != "SourceFailed":
             _prepared = True
+        if self._gang is not None:
+            told = self._of_all(told, last)
         stays = bool(last and last.get("open") and self._order["reusable"])
         _opened.clear()
         if self._said:
-            self._ask(self._latch.pop, self._order["run"] + ".said", None)
+            _ask(self._latch.pop, self._said_key, None)
         if stays:
             _opened[self._order["uid"]] = self._directory
         else:
@@ -205,6 +266,15 @@ class _Attempt:
             return _unkept(output, error)
         return output
 
+    def _of_all(self, told: bytes, last: dict[str, Any] | None) -> bytes:
+        """Of node 0 the story of all nodes; of another one nothing: its own is told before."""
+        if self._gang.rank == 0:
+            return self._gang.concluded(told, last, self._look_for_stop)  # type: ignore[no-any-return]
+        _ask(self._latch.put, self._said_key, zlib.compress(told, 1))
+        self._said = 0  # who follows the run takes it away
+        self._gang.follow_to_the_end(last)
+        return b""
+
     def _in_worker(self) -> bytes:
         """In the worker that an earlier task of the same job left open; b"" when there is none."""
         for uid, directory in list(_opened.items()):
@@ -218,6 +288,8 @@ class _Attempt:
 
     def _in_directory(self, directory: str) -> bytes:
         self._directory = directory
+        if self._gang is not None:
+            self._gang.journal = f"{directory}/runs/{self._order['run']}.jsonl"
         argv = ["attach", "--dir", directory, "--run", self._order["run"], "--order", "-"]
         orders, frames = _nest(argv)
         try:
@@ -242,17 +314,19 @@ class _Attempt:
         grace_s = float(self._order["grace_s"])
         over_at_s = time.monotonic() + grace_s + LEAVE_S
         self._stop(grace_s)
+        if self._gang is not None:
+            self._gang.leave_machine()
         while select.select([handle], [], [], max(0.0, over_at_s - time.monotonic()))[0]:
             if not os.read(handle, READ_BYTES):
                 break
         _kill_marked(self._order["run"])
         if self._volumes is not None:
-            self._ask(self._volumes.keep)
+            _ask(self._volumes.keep)
 
     def _listen(self, handle: int) -> bytes:
         """All frames but those that only say that the stream lives."""
         told, whole = bytearray(), True
-        look_s = float(self._order["look_s"])
+        look_s = float(self._order["look_s" if self._gang is None else "gang_look_s"])
         look_at_s = time.monotonic() + look_s
         keep_at_s = time.monotonic() + self._order["keep_s"]
         while True:
@@ -263,6 +337,8 @@ class _Attempt:
                 break
             if now_s >= look_at_s:
                 self._look_for_stop()
+                if self._gang is not None:
+                    self._gang.look(self._stop)
                 self._say(bytes(told))
                 look_at_s = time.monotonic() + look_s
             if now_s >= keep_at_s and self._volumes is not None:
@@ -290,11 +366,13 @@ class _Attempt:
 
     def _look_for_stop(self) -> None:
         """A call that is cancelled loses its last words; this is the way that keeps them."""
-        if self._stop_asked:
-            return
-        grace_s = self._ask(self._latch.get, self._order["run"] + ".stop")
+        if self._stop_asked or (self._gang is not None and self._gang.rank):
+            return  # the other nodes hear it of node 0
+        grace_s = _ask(self._latch.get, self._order["run"] + ".stop")
         if grace_s is not None:
             self._stop_asked = True
+            if self._gang is not None:
+                self._gang.stopped(float(grace_s))
             self._stop(float(grace_s))
 
     def _say(self, frames: bytes) -> None:
@@ -305,16 +383,8 @@ class _Attempt:
         if any(b"\n" + last in frames for last in (RESULT, ENDED)):
             return
         if self._said < len(frames) <= SAID_BYTES_MAX:
-            self._ask(self._latch.put, self._order["run"] + ".said", zlib.compress(frames, 1))
+            _ask(self._latch.put, self._said_key, zlib.compress(frames, 1))
             self._said = len(frames)
-
-    def _ask(self, verb: Callable[..., Any], *words: Any) -> Any:
-        """The run goes on whatever becomes of this."""
-        try:
-            return verb(*words)
-        except Exception as error:  # noqa: BLE001 - of the SDK, of any sort
-            print(f"fleetctl: {error!r}", file=sys.stderr)
-            return None
 
     def _stop(self, grace_s: float) -> None:
         _guest(self._directory, "stop", "--run", self._order["run"], "--grace", str(grace_s))

@@ -61,6 +61,18 @@ class Latches:
 
         return (plain.story(value) or b"") if value is not None else b""
 
+    async def forget_said(self, uid: str, run: str) -> None:
+        """It is kept here by now."""
+        table = await self._table(uid, create=False)
+        if table is None:
+            return
+        try:
+            async with asking("what a node said cannot be removed", deadline_s=ASK_S):
+                await table.pop.aio(f"{run}.said", None)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+
     async def _value(self, uid: str, key: str) -> bytes | None:
         """As it was serialized."""
         table = await self._table(uid, create=False)

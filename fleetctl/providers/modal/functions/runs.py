@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.controllers.model import Observation
+from fleetctl.guest.nodes.names import is_node_name
 from fleetctl.providers.contract.base import FunctionAsset, LogChunk, Notify, RunRef, RunRequest
 from fleetctl.providers.modal.assets import sources
 from fleetctl.providers.modal.connection.client import Connection
@@ -24,15 +25,17 @@ from fleetctl.providers.modal.connection.settings import Settings
 from fleetctl.providers.modal.functions.call_records import CallRecords, Handle, parsed
 from fleetctl.providers.modal.functions.calls import FunctionCalls
 from fleetctl.providers.modal.functions.deployments import (
-    LIFE_SLACK_S,
     Deployments,
     Parts,
     Wanted,
     fleet,
     life_s,
+    slack_s,
 )
 from fleetctl.providers.modal.functions.latches import Latches
 from fleetctl.providers.modal.functions.line import Line
+from fleetctl.providers.modal.functions.nodes import Nodes
+from fleetctl.providers.modal.runs import clusters
 from fleetctl.providers.paths import checked, jobs_dir, make_private, provider_dir
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.runs.follower import Pace
@@ -40,6 +43,7 @@ from fleetctl.providers.remote.runs.guest_order import Place, guest_order
 from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.remote.runs.runs import STOP_SLACK_S, RemoteRuns
 from fleetctl.providers.sources.pinning import pinned
+from fleetctl.specs.blocks.nodes import procs_of
 
 if TYPE_CHECKING:
     import modal
@@ -51,6 +55,7 @@ log = logging.getLogger("fleetctl.providers")
 LOG_RETURNED_BYTES = 4 * 1024 * 1024  # of a run's output: its first quarter and its end
 WORKER_LINGER_S = 86_400.0  # a worker that waits for tasks ends with its container
 CALL = "*"  # stands for the call's id, which only the call itself knows in time
+GANG_LOOK_S = 2.0  # between two looks of a node at the others
 STOP_WAITS_S = 30.0  # for a spawn under way, so that its call is known
 
 
@@ -79,13 +84,17 @@ class Functions:
         self._latches = Latches(connection, store_id)
         self._records = CallRecords(home, provider)
         self._line = Line(notify)
+        self._notify = notify
+        self._nodes = Nodes(self._follow_node)
         self._bucket = Bucket(settings.spawns_per_s, settings.spawns_burst)
         self._spawning: dict[str, asyncio.Task[Handle]] = {}
         self._runs = RemoteRuns(
             home,
             provider,
-            FunctionCalls(connection, self._latches, wait_s=settings.call_wait_s),
-            notify=notify,
+            FunctionCalls(
+                connection, self._latches, wait_s=settings.call_wait_s, nodes=self._nodes
+            ),
+            notify=self._tell,
             pace=pace,
             stop_slack_s=STOP_SLACK_S + settings.look_s,
         )
@@ -184,6 +193,14 @@ class Functions:
         begun = parsed(self._runs.handle_of(uid, run)) if uid else None
         return begun if begun is not None and begun.called else None
 
+    async def _follow_node(self, node: Handle) -> None:
+        await self._runs.follow(node.uid, node.files, str(node))
+
+    def _tell(self, run: str) -> None:
+        """Of a run; what is new of a node is told with its run."""
+        if not is_node_name(run):
+            self._notify(run)
+
     def _with_call(self, ref: RunRef) -> RunRef:
         known = self._known(ref.uid, ref.run, ref.handle)
         return ref if known is None else replace(ref, handle=str(known))
@@ -245,7 +262,7 @@ class Functions:
         """What the body gets; see fleetctl_body.py."""
         setup, directory = sources.setup(request.template, wanted.commit)
         grace_s = request.template.termination_grace_period_seconds
-        left_s = work_s(life_s(wanted), leave_s=LIFE_SLACK_S, grace_s=grace_s)
+        left_s = work_s(life_s(wanted), leave_s=slack_s(wanted), grace_s=grace_s)
         gpu = request.template.resources.gpu
         # The body commits volumes itself; see fleetctl_volumes.py.
         place = Place(handle="", setup=setup, source=directory, syncs=False, left_s=left_s)
@@ -258,7 +275,10 @@ class Functions:
                 {"name": one.name, "path": one.mount_path, "writable": not one.read_only}
                 for one in request.template.volumes
             ],
+            "nodes": clusters.size(request.template),
+            "procs": procs_of(request.template),
             "look_s": self._settings.look_s,
+            "gang_look_s": min(GANG_LOOK_S, self._settings.look_s),
             "keep_s": self._settings.keep_s,
             "patience_s": self._settings.patience_s,
             "log_bytes_max": LOG_RETURNED_BYTES,

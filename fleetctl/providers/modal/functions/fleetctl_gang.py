@@ -1,0 +1,341 @@
+"""One node of several: a container of a clustered function, which begins and ends with the others.
+
+Shipped beside the guest and loaded by fleetctl_body.py; like that, it knows the standard library of
+Python 3.9 and the SDK that every container has. All containers of a cluster get the same input, and
+only what that of rank 0 returns comes back. So node 0 leads: it gathers the others, begins, ends
+all where one fails, and tells the end of all. They meet in the Dict of the run's latch, where each
+has a state of its own under the cluster's id: nobody else writes it, and all that lead or follow by
+it is bounded by its silence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    State = dict[str, Any]
+
+GUEST = "/.fleetctl/guest.py"
+PORT = 29500  # every container has a network of its own
+READY_S = 600.0  # for all nodes to be there and to see their volumes
+PAUSE_S = 0.1  # between two looks of who waits to begin
+BEAT_S = 15.0  # each says so often that it lives, if nothing else
+SILENT_S = 90.0  # who says nothing for so long is lost
+LEAVE_S = 15.0  # beyond its grace, for an ended node to commit its volumes and say so
+CONSEQUENCE, LOST, NOT_READY = "NodeEnded", "NodeLost", "NodesNotReady"
+# Why a guest ends a run that did not end by itself.
+FROM_OUTSIDE = ("Stopped", "Timeout", "Stalled", "SandboxEnded")
+RESULT, ENDED = b'{"e":"result"', b'{"e":"ended"'
+
+
+class Gang:
+    """order: of the whole attempt. ask: (verb, words) does what may fail without harm, and then
+    says None. stop: (grace in seconds) ends what runs here.
+    """
+
+    def __init__(self, order: dict[str, Any], latch: Any, ask: Callable[..., Any]) -> None:
+        import modal
+
+        cluster = modal.Cluster.from_context()
+        self.rank: int = cluster.container_rank()
+        # As Modal's own examples have it: Ray wants the one family, torchrun takes the other.
+        self.addresses: list[str] = cluster.container_ips("ipv4" if order["ray"] else "ipv6")
+        self.journal = ""  # of what runs here, once it does
+        self._order, self._latch, self._ask = order, latch, ask
+        self._grace_s = float(order["grace_s"])
+        self._key = f"{order['run']}.{cluster.object_id}.n"
+        self._mine: State = {"who": secrets.token_hex(8), "beat": 0}
+        self._told_at_s = 0.0
+        self._token = ""
+        self._heard: dict[int, tuple[int, float]] = {}  # rank -> its last beat, and when it came
+        self._ends: list[State | None] = [None] * len(self.addresses)
+        self._consequence = False  # what runs here was ended for what another node did
+        self._outside_at_s = float("inf")  # since when all are being ended from outside
+        self._obeyed: float | None = None
+        self._table = ""
+
+    # -- beginning ---------------------------------------------------------------------------------
+
+    def arrive(self, insist: Callable[[str, Callable[[], Any]], Any]) -> bool:
+        """Say that this node is ready; False when it was here before: Modal began its input anew,
+        and the work must not.
+        """
+        key, text = f"{self._key}{self.rank}", json.dumps(self._mine)
+
+        def said() -> bool:
+            put = self._latch.put(key, text, skip_if_exists=True)
+            return bool(put) or self._latch.get(key) == text
+
+        return bool(insist("LatchFailed", said))
+
+    def gathered(self) -> str:
+        """Wait until all nodes are ready; what is wrong when they never will be, or ""."""
+        until_s = time.monotonic() + READY_S
+        missing = set(range(1, len(self.addresses)))
+        while True:
+            for rank in list(missing):
+                state = self._state(rank)
+                if state is not None and "unfit" in state:
+                    return f"node {rank}: {state['unfit']}"
+                if state is not None:
+                    missing.discard(rank)
+            if not missing:
+                return ""
+            if time.monotonic() > until_s:
+                count = len(self.addresses)
+                return f"{count - len(missing)} of {count} nodes were ready after {READY_S:.0f} s"
+            time.sleep(PAUSE_S)
+
+    def begin(self) -> None:
+        """Node 0 has the run's latch: all go on."""
+        self._token = secrets.token_hex(32)
+        self._tell(go=self._token)
+
+    def dismiss(self) -> None:
+        """Node 0 leaves, and nothing has begun; also at the end of all."""
+        self._tell(over=True)
+
+    def unfit(self, message: str) -> None:
+        """This node cannot begin."""
+        self._tell(unfit=message)
+
+    def may_begin(self) -> bool:
+        """Wait for node 0's word; False when nothing is to begin."""
+        until_s = time.monotonic() + READY_S + SILENT_S
+        while time.monotonic() < until_s:
+            state = self._state(0)
+            if state is not None and ("over" in state or "go" in state):
+                self._token = state.get("go", "")
+                return "over" not in state
+            time.sleep(PAUSE_S)
+        return False
+
+    def order(self) -> dict[str, Any]:
+        """What this node's guest is ordered."""
+        from fleetctl.guest.nodes.variables import variables
+
+        order = self._order
+        told = variables(self.rank, self.addresses, PORT, order["procs"])
+        made = {**order, "env": {**order["env"], **told}, "reusable": False}
+        if order["ray"]:
+            ray = {"rank": self.rank, "addresses": self.addresses, "token": self._token}
+            made["ray"] = {**order["ray"], **ray}
+        if self.rank:
+            # Node 0 speaks for all: its time, its metrics.
+            made.update(timeout_s=None, wandb=None, metrics=None)
+        return made
+
+    # -- while it runs -----------------------------------------------------------------------------
+
+    def look(self, stop: Callable[[float], None]) -> None:
+        """Say that we live; end what runs here where that follows from another node."""
+        if time.monotonic() - self._told_at_s >= BEAT_S:
+            self._tell()
+        if self.rank:
+            self._obey(stop)
+            return
+        self._hear()
+        self._write_table()
+        failed = any(end is not None and not end["ok"] for end in self._ends[1:])
+        if failed and not self._consequence:
+            self._consequence = True
+            self.stop_others(self._grace_s)
+            stop(self._grace_s)
+
+    def stopped(self, grace_s: float) -> None:
+        """Node 0's work is being ended from outside: so is that of all."""
+        self._outside_at_s = min(self._outside_at_s, time.time())
+        self.stop_others(grace_s)
+
+    def stop_others(self, grace_s: float) -> None:
+        self._tell(stop=grace_s)
+
+    def leave_machine(self) -> None:
+        """Modal takes this one away."""
+        self._tell(end=_lost(time.time()))
+
+    def _obey(self, stop: Callable[[float], None]) -> None:
+        state = self._state(0)
+        asked = None if state is None else state.get("stop")
+        if asked is None and (self._is_silent(0) or (state or {}).keys() & {"over", "end"}):
+            asked = self._grace_s
+        if asked is not None and asked != self._obeyed:
+            self._obeyed = asked
+            stop(float(asked))
+
+    def _hear(self) -> None:
+        """What the other nodes say, of those that are not over."""
+        for rank in range(1, len(self._ends)):
+            if self._ends[rank] is not None:
+                continue
+            end = (self._state(rank) or {}).get("end")
+            if end is None and self._is_silent(rank):
+                end = _lost(time.time())
+            self._ends[rank] = end
+
+    def _state(self, rank: int) -> State | None:
+        text = self._ask(self._latch.get, f"{self._key}{rank}")
+        if text is None:
+            return None
+        state: State = json.loads(text)
+        if self._heard.get(rank, (-1, 0.0))[0] != state["beat"]:
+            self._heard[rank] = state["beat"], time.monotonic()
+        return state
+
+    def _is_silent(self, rank: int) -> bool:
+        now_s = time.monotonic()
+        return now_s - self._heard.setdefault(rank, (-1, now_s))[1] > SILENT_S
+
+    def _tell(self, **changes: Any) -> None:
+        self._mine.update(changes, beat=self._mine["beat"] + 1)
+        self._told_at_s = time.monotonic()
+        self._ask(self._latch.put, f"{self._key}{self.rank}", json.dumps(self._mine))
+
+    # -- ending ------------------------------------------------------------------------------------
+
+    def follow_to_the_end(self, end: State | None) -> None:
+        """Of another node than 0: say how its work ended, and stay until node 0 has ended. A
+        container that is gone sooner could be taken for a lost one.
+        """
+        end = end or _lost(time.time())
+        if end["reason"] == "Stopped":
+            end.update(stopped=True, reason=CONSEQUENCE)
+        self._tell(end=end)
+        while not self._is_silent(0):
+            if (self._state(0) or {}).keys() & {"over", "end"}:
+                break
+            if time.monotonic() - self._told_at_s >= BEAT_S:
+                self._tell()
+            time.sleep(self._order["gang_look_s"])
+
+    def concluded(self, told: bytes, end: State | None, look: Callable[[], None]) -> bytes:
+        """The story of all, of node 0's own, once all are over. look: whether it is to stop."""
+        from fleetctl.guest.nodes.outcome import whole_end
+
+        if end is None:
+            self.stop_others(0.0)
+            self.dismiss()
+            return told
+        mine = self._ends[0] = self._judged(end)
+        self._await_others(mine, look)
+        whole = whole_end([self._of(rank, mine) for rank in range(len(self._ends))])
+        self.dismiss()
+        return self._rewritten(told, end, whole)
+
+    def _judged(self, end: State) -> State:
+        """Node 0's own end."""
+        if self._consequence and end["reason"] == "Stopped":
+            return {**end, "stopped": True, "reason": CONSEQUENCE}
+        if end["reason"] in FROM_OUTSIDE:
+            self._outside_at_s = min(self._outside_at_s, end["at"] - self._grace_s - LEAVE_S)
+            return {**end, "outside": True}
+        return end
+
+    def _await_others(self, mine: State, look: Callable[[], None]) -> None:
+        """A success leaves them their grace to leave by themselves; Ray's have nothing to finish.
+        Any other end is theirs, too.
+        """
+        waits_s = self._grace_s if mine["ok"] and not self._order["ray"] else 0.0
+        kill_at_s = time.monotonic() + waits_s
+        if not mine["ok"]:
+            self.stop_others(self._grace_s)
+        over_at_s = time.monotonic() + self._grace_s + SILENT_S + LEAVE_S
+        while None in self._ends and time.monotonic() < over_at_s:
+            if mine["ok"] and time.monotonic() >= kill_at_s:
+                self.stop_others(0.0)
+                kill_at_s = float("inf")
+            look()
+            self._hear()
+            if None in self._ends:
+                time.sleep(self._order["gang_look_s"])
+
+    def _of(self, rank: int, mine: State) -> State:
+        """How a node ended, seen from the end of all."""
+        end = self._ends[rank] or {**_lost(time.time()), "reason": CONSEQUENCE}
+        if rank == 0 or end["ok"]:
+            return end
+        # What happens after node 0 was done, or while all are being ended, is a consequence.
+        after = end["at"] >= (mine["at"] if mine["ok"] else self._outside_at_s)
+        if after or self._ends[rank] is None:
+            end = {**end, "stopped": True, "lost": False}
+        self._ends[rank] = end
+        return end
+
+    def _rewritten(self, told: bytes, end: State, whole: State) -> bytes:
+        last = {**end, **{name: whole[name] for name in _OF_ALL}, "at": time.time()}
+        if whole.get("node"):
+            last["node"] = whole["node"]
+        last["open"] = last.pop("open")  # who shuts it looks at the end of the line
+        lines: list[bytes] = []
+        for line in told.splitlines(keepends=True):
+            if line.startswith(ENDED):
+                lines += [self._table_line(), _line({"e": "ended", **last})]
+            elif whole["ok"] or not line.startswith(RESULT):
+                lines.append(line)
+        return b"".join(lines)
+
+    def _write_table(self) -> None:
+        """Into the journal of node 0, so that it is told while all go on."""
+        table = json.dumps(self._rows())
+        if table == self._table or not os.path.exists(self.journal):
+            return
+        handle = os.open(self.journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            os.write(handle, self._table_line())
+        finally:
+            os.close(handle)
+        self._table = table
+
+    def _table_line(self) -> bytes:
+        return _line({"e": "nodes", "at": time.time(), "nodes": self._rows()})
+
+    def _rows(self) -> list[State]:
+        """How each stands, by rank."""
+        from fleetctl.guest.nodes.outcome import state_of
+
+        return [
+            {
+                "state": state_of(end),
+                "address": address,
+                **({"reason": end["reason"], "exit": end["exit"]} if end is not None else {}),
+            }
+            for address, end in zip(self.addresses, self._ends)  # noqa: B905 - Python 3.9
+        ]
+
+
+_OF_ALL = ("ok", "infra", "reason", "message", "exit")
+
+
+def _lost(at_s: float) -> State:
+    return {
+        "at": at_s,
+        "ok": False,
+        "infra": True,
+        "reason": LOST,
+        "message": "",
+        "exit": None,
+        "lost": True,
+    }
+
+
+def _line(event: State) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"
+
+
+def load_guest() -> None:
+    """Make the guest's modules importable here."""
+    with open(GUEST, encoding="utf-8") as file:
+        guest: dict[str, Any] = {"__name__": "guest"}
+        exec(compile(file.read(), GUEST, "exec", dont_inherit=True), guest)  # noqa: S102 - our own
+    sys.meta_path.insert(0, guest["OneFile"]())
+
+
+load_guest()
