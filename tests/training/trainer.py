@@ -33,8 +33,9 @@ def met():
         return []
     at = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
     if RANK == 0:
-        family = socket.AF_INET6 if ":" in at[0] else socket.AF_INET
-        with socket.create_server(at, family=family) as server:
+        wide = ":" in at[0]  # an address of IPv6, which may stand for one of IPv4
+        family = socket.AF_INET6 if wide else socket.AF_INET
+        with socket.create_server(at, family=family, dualstack_ipv6=wide) as server:
             return [server.accept()[0] for _ in range(WORLD - 1)]
     while True:
         try:

@@ -101,6 +101,8 @@ class Supervisor:
         self.marks.append(name)
         self._run = Attempt(self, order, secrets, journal)
         journal.begin(self._run.started_at_s, identity)
+        if order.get("table"):
+            journal.nodes(order["table"])
         self.visitors.tell()
         fresh, self._fresh, self._linger_s = self._fresh, False, order["linger_s"]
         self._run.start(fresh=fresh)

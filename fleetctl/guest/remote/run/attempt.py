@@ -77,6 +77,7 @@ class Attempt:
         self._exit_code: Optional[int] = None  # told by a worker that lives on
         self._trees: Optional[Tree] = None
         self._memory_used = 0  # when it was ended for it
+        self._left_at_s = 0.0  # when its process ended; what it left behind may end later
         self._kill_at_s = 0.0  # monotonic; 0 = nobody asked it to end
         self._settle_s = SETTLE_S
 
@@ -307,6 +308,7 @@ class Attempt:
 
     def _ended(self) -> None:
         """The leader has ended: wait until what it left has ended too."""
+        self._left_at_s = self._left_at_s or time.time()
         for name in ("timeout", "tick", "sync", "stall"):
             self._loop.cancel(name)
         if self._left_behind():
@@ -386,6 +388,7 @@ class Attempt:
 
     def _write_end(self, line: str, ended: dict[str, Any]) -> None:
         record = {"at": time.time(), "started_at": self.started_at_s, **ended}
+        record["left_at"] = self._left_at_s or record["at"]
         record["note"] = self.order["identity"].get("note", "")
         staying = self._box.may_stay(self.order)
         try:

@@ -77,15 +77,23 @@ class FunctionCalls:
                 await self._nodes.heard(one, whole)
                 said, journal_at = _from(whole, journal_at)
                 yield said + ALIVE
-            told = self._told(one, call, output)
-            winner = _winner(told)
+            told = _story(output)
+            winner = _winner(told) if told is not None else ""
             if not winner:
-                await self._nodes.heard(one, told)
-                await self._nodes.all_over(one.run)
-                self._note_over(handle)
-                yield _from(told, journal_at)[0]
-                return
+                break
             call = winner  # another call of the same run was first
+        instead = _instead(told.partition(b"\n")[0]) if told is not None else None
+        if told is None or instead is not None:
+            # What was heard of it stays, and is followed by the end that it did not tell.
+            reason, message = instead or _why(output, ours=call in self._ended_by_us)
+            told = _ending(str(replace(one, sort="fc", id=call)), output, reason, message)
+            told = told if journal_at == 0 else told.partition(b"\n")[2]
+        else:
+            await self._nodes.heard(one, told)
+            told, _ = _from(told, journal_at)
+        await self._nodes.all_over(one.run)
+        self._note_over(handle)
+        yield told
 
     async def _of_node(self, one: Handle, journal_at: int) -> AsyncGenerator[bytes, None]:
         """What a node beside the first says. Its last words are there before its run's end is."""
@@ -189,15 +197,6 @@ class FunctionCalls:
         except Exception as error:
             if not is_not_found(error):
                 raise
-
-    def _told(self, one: Handle, call: str, output: Output) -> bytes:
-        """Frames, also where the call did not bring any."""
-        story = _story(output)
-        instead = _instead(story.partition(b"\n")[0]) if story is not None else None
-        if story is not None and instead is None:
-            return story
-        reason, message = instead or _why(output, ours=call in self._ended_by_us)
-        return _ending(str(replace(one, sort="fc", id=call)), output, reason, message)
 
     def _note_over(self, handle: str) -> None:
         self._over[handle] = None

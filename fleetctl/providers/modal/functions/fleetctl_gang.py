@@ -131,6 +131,9 @@ class Gang:
         if self.rank:
             # Node 0 speaks for all: its time, its metrics.
             made.update(timeout_s=None, wandb=None, metrics=None)
+        else:
+            made["table"] = self._rows()
+            self._table = json.dumps(made["table"])
         return made
 
     # -- while it runs -----------------------------------------------------------------------------
@@ -205,7 +208,7 @@ class Gang:
         """Of another node than 0: say how its work ended, and stay until node 0 has ended. A
         container that is gone sooner could be taken for a lost one.
         """
-        end = end or _lost(time.time())
+        end = {**end, "at": end["left_at"]} if end else _lost(time.time())
         if end["reason"] == "Stopped":
             end.update(stopped=True, reason=CONSEQUENCE)
         self._tell(end=end)
@@ -232,6 +235,7 @@ class Gang:
 
     def _judged(self, end: State) -> State:
         """Node 0's own end."""
+        end = {**end, "at": end["left_at"]}
         if self._consequence and end["reason"] == "Stopped":
             return {**end, "stopped": True, "reason": CONSEQUENCE}
         if end["reason"] in FROM_OUTSIDE:

@@ -1,0 +1,217 @@
+"""Several nodes on Modal: one call of a clustered function, whose containers begin and end as one.
+The golden cases of training by their names, with the stand-in trainer, against the emulator.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.controllers.model import Alive, Ended
+from fleetctl.providers.contract.base import RunRef, RunRequest
+from fleetctl.providers.modal.runs import clusters
+from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
+from fleetctl.specs.blocks.template import Template
+from tests.contracts.modal_worlds import FunctionWorld, emulated
+from tests.contracts.provider_worlds import command, eventually, script, story
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers.modal_calling import QUICK_LOOKS
+
+TRAINER = (Path(__file__).parents[1] / "training" / "trainer.py").read_text()
+HOST = {"resources": {"gpu": "H100:8"}}
+
+
+class NodesWorld(FunctionWorld):
+    """Templates as they are: where they have several nodes, a function runs them."""
+
+    def order(
+        self, template: Template | None = None, *, run: str = "run-0", **changes: Any
+    ) -> RunRequest:
+        made = super().order(template, run=run, **changes)
+        assert template is not None
+        return replace(made, template=template, function=None)
+
+    def node_log(self, run: str, node: int) -> str:
+        name = f"{run}.n{node}" if node else run
+        path = self.directory / "home" / "modal" / "jobs" / "uid-1" / "runs" / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def containers(self, ref: RunRef) -> list[dict[str, Any]]:
+        """Of the run's call, by rank."""
+        ids = {it["task_id"] for it in self.input(ref)["began"]}
+        every = self.emulator.state()["functions"]["containers"]
+        return sorted((it for it in every if it["task_id"] in ids), key=lambda it: it["rank"])
+
+
+def gang(template: Template, nodes: Any = 3, procs: int | None = 1, **options: Any) -> Template:
+    return with_nodes(template, Nodes.model_validate(nodes), procs, NO_RAY, **options)
+
+
+def trainer(grace_s: float = 20, **env: str) -> Template:
+    volumes = [{"name": "ckpt", "mountPath": "/ckpt"}]
+    more = {"terminationGracePeriodSeconds": grace_s, "volumes": volumes, "env": env}
+    return gang(command("python3", "-c", TRAINER, **HOST, **more))
+
+
+def states(seen: Any) -> list[str]:
+    return [node.state for node in seen.nodes]
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[ModalEmulator]:
+    with emulated() as one:
+        yield one
+
+
+class TestNodes:
+    @pytest.fixture(autouse=True)
+    def _emulator(self, emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.emulator = emulator
+        for name, value in QUICK_LOOKS.items():
+            monkeypatch.setenv(name, value)
+
+    def world(self, tmp_path: Path) -> NodesWorld:
+        return NodesWorld(tmp_path, self.emulator)
+
+    @story
+    async def test_case_1_a_killed_rank_ends_all_and_the_next_attempt_goes_on(
+        self, world: NodesWorld
+    ) -> None:
+        await world.provider.ensure_volume("ckpt")
+        template = trainer(CHECKPOINT="/ckpt/saved.json", CRASH="1:1:7:9")
+        first = await world.run(template)
+        assert (first.ok, first.reason, first.exit_code) == (False, "Signal:KILL", 137)
+        assert first.message == "node 1: ended by signal 9"
+        assert states(first)[1] == "Failed" and "Running" not in states(first)
+        assert "rank 1 step 6" in world.node_log("run-0", 1)
+        assert "rank 1 step 7" not in world.node_log("run-0", 1)
+        second = await world.run(template, run="run-1", attempt=2)
+        assert second.ok and states(second) == ["Succeeded"] * 3
+        assert json.loads(second.result or "") == {"resumed_from": 5, "world": 3}
+        for node in range(3):  # the logs of each attempt are kept
+            assert f"rank {node} step 6" in world.node_log("run-0", node)
+            assert f"rank {node} step 20" in world.node_log("run-1", node)
+        assert {metric.step for metric in second.metrics} == set(range(6, 21))  # of rank 0 alone
+        await eventually(lambda: _none_live(self.emulator), "no container is left")
+
+    @story
+    async def test_case_2_a_lost_node_is_a_lost_attempt_and_ends_the_others(
+        self, world: NodesWorld
+    ) -> None:
+        ref = await world.start(gang(script("echo up; sleep 600", **HOST)))
+        await world.until(ref, lambda it: isinstance(it, Alive) and len(it.nodes) == 3, "begun")
+        await eventually(lambda: _holds(world, 2, "up"), "node 2 is up, and its log is here")
+        # Whatever Modal does with the others: with notice, node 2 alone says that it goes.
+        second = world.containers(ref)[2]
+        self.emulator.do("preempt_container", task_id=second["task_id"])
+        seen = await world.lost(ref)
+        assert isinstance(seen, Ended) and seen.infrastructure
+        assert seen.reason in ("Preempted", "NodeLost")
+        await eventually(lambda: _none_live(self.emulator), "no container is left")
+        assert world.input(ref)["rescheduled"] == 1  # Modal began it again; nothing of it ran
+        assert world.node_log("run-0", 2) == "up\n"
+
+    @story
+    async def test_case_4_with_hosts_for_two_of_three_nodes_nothing_begins(
+        self, world: NodesWorld
+    ) -> None:
+        self.emulator.do("settings", gpu_capacity={"H100": 16})
+        try:
+            order = world.order(gang(script("echo begun", **HOST)))
+            first = await world.provider.start(order)
+            with pytest.raises(Unavailable, match="waiting for H100:8") as refused:
+                await world.provider.start(replace(order, handle=first))
+            assert refused.value.reason == "Queued"
+            assert await _none_live(self.emulator)
+            self.emulator.do("settings", gpu_capacity={"H100": 24})
+            seen = await world.ended(await world.begin(order))
+            assert seen.ok and world.node_log("run-0", 2) == "begun\n"
+        finally:
+            self.emulator.do("settings", gpu_capacity={})
+
+    @story
+    async def test_case_5_node_0_decides(self, world: NodesWorld) -> None:
+        await world.provider.ensure_volume("ckpt")
+        done = await world.run(trainer(HANG="2", grace_s=0.2))
+        assert done.ok and states(done) == ["Succeeded", "Succeeded", "Stopped"]
+        failed = await world.run(trainer(STEPS="2", CODE="0:3"), run="run-1", template_hash="h2")
+        assert (failed.ok, failed.reason) == (False, "ExitCode:3")
+
+    @story
+    async def test_case_12_an_order_that_is_repeated_is_one_gang_and_is_found_again(
+        self, world: NodesWorld
+    ) -> None:
+        order = world.order(gang(script("echo $NODE_RANK of $NNODES; sleep 600", **HOST)))
+        ref = await world.begin(order)
+        assert await world.begin(order) == ref
+        await world.until(ref, lambda it: isinstance(it, Alive) and len(it.nodes) == 3, "begun")
+        await world.provider.close()  # the controller ends; the next one of the store goes on
+        world.provider = world.again()
+        assert await world.begin(order) == ref
+        seen = await world.until(ref, lambda it: isinstance(it, Alive), "lived")
+        assert isinstance(seen, Alive) and states(seen) in ([], ["Running"] * 3)
+        await eventually(lambda: _holds(world, 1, "1 of 3"), "the log of node 1 is here")
+        assert len({it["cluster"] for it in world.containers(ref)}) == 1
+        await world.provider.stop(ref, grace_s=5.0)
+        ended = await world.ended(ref)
+        assert (ended.reason, states(ended)) == ("Stopped", ["Stopped"] * 3)
+        await eventually(lambda: _none_live(self.emulator), "no container is left")
+
+    @story
+    async def test_every_node_is_told_of_the_others(self, world: NodesWorld) -> None:
+        template = gang(script("env", **HOST), 2, procs=None, rdma=True)
+        ref = await world.start(template)
+        assert (await world.ended(ref)).ok
+        for node in range(2):
+            lines = world.node_log("run-0", node).splitlines()
+            env = dict(line.split("=", 1) for line in lines if "=" in line)
+            assert (env["NODE_RANK"], env["NNODES"]) == (str(node), "2")
+            assert (env["PET_NPROC_PER_NODE"], env["MASTER_PORT"]) == ("8", "29500")
+            assert env["MASTER_ADDR"] == env["FLEETCTL_NODE_IPS"]  # one a line: the first
+            assert env["JAX_COORDINATOR_ADDRESS"] == f"[{env['MASTER_ADDR']}]:29500"
+            assert (env["FLEETCTL_RUN"], "RANK" in env) == ("run-0", False)
+
+    @story
+    async def test_a_node_that_fails_first_says_why_with_its_last_words(
+        self, world: NodesWorld
+    ) -> None:
+        text = 'if [ $NODE_RANK = 1 ]; then echo "no such file: x"; exit 4; fi; sleep 600'
+        seen = await world.run(gang(script(text, terminationGracePeriodSeconds=0, **HOST)))
+        assert (seen.reason, seen.exit_code) == ("ExitCode:4", 4)
+        assert seen.message == "node 1: no such file: x"
+        assert states(seen) == ["Stopped", "Failed", "Stopped"]
+
+    @story
+    async def test_a_timeout_ends_all_nodes_and_is_one_timeout(self, world: NodesWorld) -> None:
+        limits = {"timeoutSeconds": 0.3, "terminationGracePeriodSeconds": 0}
+        seen = await world.run(gang(script("sleep 600", **limits, **HOST)))
+        assert (seen.reason, states(seen)) == ("Timeout", ["Stopped"] * 3)
+
+
+def test_what_modal_does_not_join_is_refused_with_the_reason() -> None:
+    def refusal(nodes: Any, **fields: Any) -> str:
+        with pytest.raises(Refused) as refused:
+            clusters.check(gang(script("true", **fields), nodes))
+        return str(refused.value)
+
+    assert refusal(2) == "nodes is 2, and Modal joins machines with GPUs alone"
+    half = refusal(2, resources={"gpu": "H100:4"})
+    assert half.startswith("resources.gpu is `H100:4`; where nodes work together")
+    assert refusal(33, **HOST).endswith("at most 32 machines and 256 GPUs, which is 32 x H100:8")
+    # Of elastic ones as many as can be.
+    assert clusters.size(gang(script("true", **HOST), {"min": 2, "max": 64})) == 32
+    assert clusters.size(gang(script("true"), {"min": 1, "max": 4})) == 1
+
+
+async def _holds(world: NodesWorld, node: int, text: str) -> bool:
+    return text in world.node_log("run-0", node)
+
+
+async def _none_live(emulator: ModalEmulator) -> bool:
+    return not any(it["live"] for it in emulator.state()["functions"]["containers"])
