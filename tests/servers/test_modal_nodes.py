@@ -5,7 +5,6 @@ The golden cases of training by their names, with the stand-in trainer, against 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,20 @@ import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Ended
+from fleetctl.engine.capacity.prices import charged
+from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.base import RunRef, RunRequest
+from fleetctl.providers.modal import foreseen
+from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.modal.runs import clusters
+from fleetctl.providers.prices.table import FUNCTION, load
 from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
 from fleetctl.specs.blocks.template import Template
-from tests.contracts.modal_worlds import FunctionWorld, emulated
+from tests.contracts.modal_worlds import FunctionWorld
 from tests.contracts.provider_worlds import command, eventually, script, story
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_calling import QUICK_LOOKS
+from tests.servers.modal_fleet import Fleet, Play
 
 TRAINER = (Path(__file__).parents[1] / "training" / "trainer.py").read_text()
 HOST = {"resources": {"gpu": "H100:8"}}
@@ -63,16 +68,10 @@ def states(seen: Any) -> list[str]:
     return [node.state for node in seen.nodes]
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[ModalEmulator]:
-    with emulated() as one:
-        yield one
-
-
 class TestNodes:
     @pytest.fixture(autouse=True)
-    def _emulator(self, emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.emulator = emulator
+    def _emulator(self, modal_emulator: ModalEmulator, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.emulator = modal_emulator
         for name, value in QUICK_LOOKS.items():
             monkeypatch.setenv(name, value)
 
@@ -107,15 +106,28 @@ class TestNodes:
         ref = await world.start(gang(script("echo up; sleep 600", **HOST)))
         await world.until(ref, lambda it: isinstance(it, Alive) and len(it.nodes) == 3, "begun")
         await eventually(lambda: _holds(world, 2, "up"), "node 2 is up, and its log is here")
-        # Whatever Modal does with the others: with notice, node 2 alone says that it goes.
-        second = world.containers(ref)[2]
-        self.emulator.do("preempt_container", task_id=second["task_id"])
+        third = world.containers(ref)[2]
+        self.emulator.do("preempt_container", task_id=third["task_id"])
         seen = await world.lost(ref)
         assert isinstance(seen, Ended) and seen.infrastructure
-        assert seen.reason in ("Preempted", "NodeLost")
+        assert seen.reason == "Preempted"
         await eventually(lambda: _none_live(self.emulator), "no container is left")
         assert world.input(ref)["rescheduled"] == 1  # Modal began it again; nothing of it ran
         assert world.node_log("run-0", 2) == "up\n"
+
+    @story
+    async def test_a_node_that_is_taken_away_alone_says_so_and_ends_the_others(
+        self, world: NodesWorld
+    ) -> None:
+        fragile = "trap 'exit 7' TERM; echo up; while :; do sleep 0.05; done"
+        ref = await world.start(gang(script(fragile, **HOST)))
+        await eventually(lambda: _holds(world, 2, "up"), "node 2 is up")
+        third = world.containers(ref)[2]
+        self.emulator.do("preempt_container", task_id=third["task_id"], notice_s=30.0, alone=True)
+        seen = await world.lost(ref)
+        assert isinstance(seen, Ended)
+        assert (seen.infrastructure, seen.reason) == (True, "NodeLost")
+        assert (seen.message, states(seen)) == ("node 2 was lost", ["Stopped", "Stopped", "Lost"])
 
     @story
     async def test_case_4_with_hosts_for_two_of_three_nodes_nothing_begins(
@@ -207,6 +219,40 @@ def test_what_modal_does_not_join_is_refused_with_the_reason() -> None:
     # Of elastic ones as many as can be.
     assert clusters.size(gang(script("true", **HOST), {"min": 2, "max": 64})) == 32
     assert clusters.size(gang(script("true"), {"min": 1, "max": 4})) == 1
+
+
+def test_nodes_are_refused_before_anything_is_stored_and_priced_as_containers() -> None:
+    found = foreseen.first(gang(script("true"), 2), built_in("modal"))
+    assert found is not None and found.field == ("resources", "gpu") and not found.later
+    assert found.hint == 'ask for all GPUs of a host: `resources: {gpu: "H100:8"}`'
+    table, hosts = load("modal"), gang(script("true", **HOST))
+    provider = ModalProvider(Path("unused"), store_id="s", notify=lambda _: None)
+    one = table.usd_per_s(hosts.resources, runtime=FUNCTION)
+    assert one is not None and charged(provider, None, hosts) == pytest.approx(3 * one)
+
+
+def test_a_training_run_of_nodes_restarts_on_all_of_them_and_costs_as_many(
+    calls_on_modal: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        env = {"STEPS": "3", "CRASH": "1:2:2:9"}
+        spec = {
+            "template": {"command": ["python3", "-c", TRAINER], "env": env, **HOST},
+            "nodes": 3,
+            "procPerNode": 1,
+            "maxRestarts": 1,
+            "placement": {"provider": "modal"},
+        }
+        fleet.apply_kind("TrainingRun", "tr", spec)
+        fleet.kind = "TrainingRun"
+        status = await fleet.phase("Succeeded", "tr")
+        first, second = fleet.runs("tr")
+        assert (first.reason, second.reason) == ("Signal:KILL", "Completed")
+        assert [it["state"] for it in status["nodes"]] == ["Succeeded"] * 3
+        one = load("modal").usd_per_s(Template.model_validate(HOST).resources, runtime=FUNCTION)
+        assert one is not None and second.usd_per_s == pytest.approx(3 * one, rel=1e-3)
+
+    calls_on_modal(tale)
 
 
 async def _holds(world: NodesWorld, node: int, text: str) -> bool:

@@ -178,7 +178,7 @@ class ModalProvider(RemoteProvider):
         await self._remove_files(uid, keep_logs=keep_logs)
 
     def usd_per_s(self, template: Template) -> float | None:
-        return self._rates.usd_per_s(template)
+        return self._rates.usd_per_s(template, clustered=clusters.size(template) > 1)
 
     @property
     def has_live_prices(self) -> bool:

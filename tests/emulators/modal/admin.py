@@ -76,9 +76,13 @@ class Verbs:
         """
         await self.world.sandboxes.kill(self.world.sandboxes.get(sandbox_id))
 
-    async def preempt_container(self, task_id: str, notice_s: float = 0.0) -> None:
-        """Of a function. Modal sends SIGINT some time before, 30 s as it says."""
-        await self.world.functions.preempt(task_id, notice_s=notice_s)
+    async def preempt_container(
+        self, task_id: str, notice_s: float = 0.0, *, alone: bool = False
+    ) -> None:
+        """Of a function. Modal sends SIGINT some time before, 30 s as it says. alone: the others of
+        its cluster go on.
+        """
+        await self.world.functions.preempt(task_id, notice_s=notice_s, alone=alone)
 
     async def expire_call(self, call_id: str) -> None:
         """The outputs of a call of a function are gone, as a week later."""

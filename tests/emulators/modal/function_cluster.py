@@ -30,6 +30,7 @@ class Cluster:
     def __init__(self) -> None:
         self.cluster_id = base62_id("cu")
         self.members: list[Container] = []
+        self.survives = False  # the loss of a container that does not answer
         self._network = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
         self._told: dict[int, str] = {}  # rank -> the address that its container told
         self._met = asyncio.Event()

@@ -200,11 +200,11 @@ class Fleet:
             for container in [*pool.past, *pool.containers.values()]
         ]
 
-    async def preempt(self, task_id: str, *, notice_s: float) -> bool:
+    async def preempt(self, task_id: str, *, notice_s: float, alone: bool) -> bool:
         """Takes the machine of a container away. False when there is no such live container."""
         for pool in self.pools.values():
             if task_id in pool.containers:
-                await pool.preempt(task_id, notice_s=notice_s)
+                await pool.preempt(task_id, notice_s=notice_s, alone=alone)
                 return True
         return False
 

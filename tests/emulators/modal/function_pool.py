@@ -103,11 +103,13 @@ class Pool:
         await asyncio.gather(*(container.kill(reason) for container in containers))
         await asyncio.gather(*self._tasks)
 
-    async def preempt(self, task_id: str, *, notice_s: float) -> None:
+    async def preempt(self, task_id: str, *, notice_s: float, alone: bool) -> None:
         """The machine is taken away: nothing is committed, its input is scheduled again. That it
-        takes the whole cluster with it is a guess.
+        takes the whole cluster with it is a guess; alone: as if it did not.
         """
-        members = self.containers[task_id].cluster.members
+        container = self.containers[task_id]
+        container.cluster.survives = alone
+        members = [container] if alone else container.cluster.members
         interrupts = (one.interrupt(PREEMPTED, notice_s=notice_s) for one in members)
         await asyncio.gather(*interrupts)
 
@@ -228,6 +230,7 @@ class Pool:
         self.world.after_container(container, commits=container.reason != PREEMPTED)
         cluster, one = container.cluster, self.inputs.get(container.input_id)
         together = one is not None and one.task_id == cluster.members[0].task_id
+        together = together and not (cluster.survives and container.rank)
         if one is not None and one.state == "running" and together:
             self._on_lost_input(one, container)
             self._background(cluster.kill(container.reason))

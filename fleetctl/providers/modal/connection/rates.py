@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import FleetctlError
 from fleetctl.common.text import HOUR_S
 from fleetctl.providers.modal.connection.errors import asking
-from fleetctl.providers.modal.runs import clusters
 from fleetctl.providers.prices import table as prices
 from fleetctl.providers.prices.table import FUNCTION, SANDBOX, PriceTable
 from fleetctl.specs.blocks.template import Template
@@ -44,9 +43,11 @@ class Rates:
         self._again_at_s = 0.0
         self._asking: asyncio.Task[None] | None = None
 
-    def usd_per_s(self, template: Template) -> float | None:
-        """`table.updated` tells how old the price is: a date, or `live`."""
-        runtime = FUNCTION if template.is_function or clusters.size(template) > 1 else SANDBOX
+    def usd_per_s(self, template: Template, *, clustered: bool = False) -> float | None:
+        """Of one container; `table.updated` tells how old the price is: a date, or `live`.
+        clustered: it is one of several nodes, which are containers of a function.
+        """
+        runtime = FUNCTION if template.is_function or clustered else SANDBOX
         return self.table.usd_per_s(template.resources, runtime=runtime)
 
     @property

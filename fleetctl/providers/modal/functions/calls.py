@@ -46,6 +46,7 @@ class FunctionCalls:
         self._connection = connection
         self._nodes = nodes
         self._wait_s = min(wait_s, WAIT_S_MAX)
+        self._node_look_s = min(wait_s, NODE_LOOK_S)
         self._latches = latches
         self._waiting = asyncio.Semaphore(WAITING_MAX)
         self._over: OrderedDict[str, None] = OrderedDict()  # handles that have told their story
@@ -98,7 +99,7 @@ class FunctionCalls:
     async def _of_node(self, one: Handle, journal_at: int) -> AsyncGenerator[bytes, None]:
         """What a node beside the first says. Its last words are there before its run's end is."""
         while True:
-            over = await self._nodes.is_over(one.run, NODE_LOOK_S)
+            over = await self._nodes.is_over(one.run, self._node_look_s)
             whole = await self._latches.said(one.uid, one.files)
             said, journal_at = _from(whole, journal_at)
             if over or whole.endswith(EOF):

@@ -47,7 +47,10 @@ def _most(template: Template) -> int:
     gpu = template.resources.gpu
     if gpu is None:
         return 1
-    _, whole = _whole(template)
+    try:
+        _, whole = _whole(template)
+    except Refused:
+        return 1
     return min(NODES_MAX, GPUS_MAX // whole) if gpu.count == whole else 1
 
 
