@@ -5,6 +5,8 @@ The golden cases of training by their names, with the stand-in trainer, against 
 from __future__ import annotations
 
 import json
+import socket
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from fleetctl.providers.modal import foreseen
 from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.providers.modal.runs import clusters
 from fleetctl.providers.prices.table import FUNCTION, load
-from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
+from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.modal_worlds import FunctionWorld
 from tests.contracts.provider_worlds import command, eventually, script, story
@@ -29,6 +31,7 @@ from tests.servers.modal_calling import QUICK_LOOKS
 from tests.servers.modal_fleet import Fleet, Play
 
 TRAINER = (Path(__file__).parents[1] / "training" / "trainer.py").read_text()
+STANDIN = str(Path(__file__).parents[1] / "training" / "standin")
 HOST = {"resources": {"gpu": "H100:8"}}
 
 
@@ -188,6 +191,28 @@ class TestNodes:
             assert env["MASTER_ADDR"] == env["FLEETCTL_NODE_IPS"]  # one a line: the first
             assert env["JAX_COORDINATOR_ADDRESS"] == f"[{env['MASTER_ADDR']}]:29500"
             assert (env["FLEETCTL_RUN"], "RANK" in env) == ("run-0", False)
+
+    @story
+    async def test_case_13_one_ray_cluster_stands_over_all_nodes(self, world: NodesWorld) -> None:
+        driver = (
+            "import os, ray; ray.init(address=os.environ['RAY_ADDRESS']); print(len(ray.nodes()))"
+        )
+        path = f"{STANDIN}:/usr/local/bin:{Path(sys.executable).parent}:/usr/bin:/bin"
+        made = script(
+            f'python3 -c "{driver}"; exit 7',
+            env={"PATH": path, "PYTHONPATH": STANDIN},
+            source={"path": STANDIN, "mountPath": STANDIN},
+            **HOST,
+        )
+        with socket.socket() as held:  # boxes share this machine's network
+            held.bind(("", 0))
+            port = held.getsockname()[1]
+        asked = Ray.model_validate({"port": port})
+        ref = await world.start(with_nodes(made, Nodes(min=2, max=2), None, asked))
+        seen = await world.ended(ref)
+        assert (seen.ok, seen.reason, seen.exit_code) == (False, "ExitCode:7", 7), seen
+        assert await world.log(ref) == b"2\n"
+        assert states(seen) == ["Failed", "Stopped"]
 
     @story
     async def test_a_node_that_fails_first_says_why_with_its_last_words(

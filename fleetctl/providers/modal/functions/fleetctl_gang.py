@@ -266,10 +266,12 @@ class Gang:
         end = self._ends[rank] or {**_lost(time.time()), "reason": CONSEQUENCE}
         if rank == 0 or end["ok"]:
             return end
-        # What happens after node 0 was done, or while all are being ended, is a consequence.
-        after = end["at"] >= (mine["at"] if mine["ok"] else self._outside_at_s)
+        # What happens after node 0 was done, or while all are being ended, is a consequence; so is
+        # the end of Ray's workers after their head's.
+        done = mine["ok"] or self._order["ray"]
+        after = end["at"] >= (mine["at"] if done else self._outside_at_s)
         if after or self._ends[rank] is None:
-            end = {**end, "stopped": True, "lost": False}
+            end = {**end, "stopped": True, "lost": False, "reason": CONSEQUENCE}
         self._ends[rank] = end
         return end
 
