@@ -373,8 +373,11 @@ class RunSupervisor:
 
 def _begin_if_last(sandbox: Sandbox) -> None:
     """A node is ready; the last one lets all of them begin."""
-    if sandbox.gang is not None and sandbox.gang.is_ready(sandbox):
-        sandbox.gang.begin()
+    gang = sandbox.gang
+    if gang is not None and gang.is_ready(sandbox):
+        first = gang.members[0].run
+        checkpoints = first.checkpoints if first is not None else None
+        gang.begin(checkpoints.resumed if checkpoints is not None else None)
 
 
 def _no_room(error: OSError) -> Reply:
