@@ -15,7 +15,11 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, CheckpointOrder, Ended, ProgressOrder
+from fleetctl.guest.journal.logfile import LogFile
+from fleetctl.guest.journal.record import Journal
 from fleetctl.providers.contract.base import RunRef
+from fleetctl.providers.local.supervisor.gang.gang import CONSEQUENCE
+from fleetctl.providers.local.supervisor.run.sandbox import Run, Sandbox
 from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
@@ -258,3 +262,15 @@ async def _holds(world: World, node: int, text: str) -> bool:
 
 async def _none_left(world: World) -> bool:
     return processes_of(world.directory / "home") == []
+
+
+@pytest.mark.parametrize(("status", "ending"), [(None, CONSEQUENCE), (0, "")])
+def test_what_has_ended_by_itself_is_not_ended_for_another(
+    status: int | None, ending: str, tmp_path: Path
+) -> None:
+    runs = os.open(tmp_path, os.O_RDONLY)
+    sandbox = Sandbox("run-0", 1)
+    sandbox.run = Run({"run": "run-0"}, Journal(runs, "run-0"), LogFile(runs, "run-0", 100))
+    sandbox.status = status
+    sandbox.end_for(CONSEQUENCE)
+    assert sandbox.run.ending == ending

@@ -65,7 +65,8 @@ class TestRay:
         for ref, count in zip(refs, (b"2 ", b"3 "), strict=True):
             await world.log_holds(ref, count)
         (world.directory / "home" / "local" / "volumes" / "v" / "go").touch()
-        assert all([(await world.ended(ref)).ok for ref in refs])
+        ends = [await world.ended(ref) for ref in refs]
+        assert [(end.ok, end.message) for end in ends] == [(True, "")] * 2
         addresses = [(await world.log(ref)).split()[1] for ref in refs]
         assert addresses[0] != addresses[1]
 

@@ -29,6 +29,11 @@ def nodes():
     return [{"Alive": True, "NodeManagerAddress": one} for one in _ask(_at, "nodes")]
 
 
+def of_head(name):
+    """An environment variable of the head, which its workers have too."""
+    return _ask(_at, "variable", name=name)
+
+
 def _ask(address, op, **more):
     host, port = address.split(":")
     with socket.create_connection((host, int(port))) as line:
@@ -60,7 +65,8 @@ def _head(options):
                 line.recv(1)
                 joined.remove(asked["ip"])
                 return
-            line.sendall((json.dumps({"ok": joined}) + "\n").encode())
+            ok = os.environ.get(asked["name"]) if asked["op"] == "variable" else joined
+            line.sendall((json.dumps({"ok": ok}) + "\n").encode())
 
     with socket.create_server(("", int(options["port"]))) as server:
         while True:

@@ -160,8 +160,7 @@ class RunSupervisor:
 
     def _end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
         sandbox.closing = True
-        if sandbox.run is not None:
-            sandbox.run.ending = sandbox.run.ending or why
+        sandbox.end_for(why)
         if sandbox.pid is None:
             self._settle(sandbox)
             return
