@@ -463,7 +463,7 @@ def test_secrets_that_modal_keeps_are_in_the_environment(play: Play) -> None:
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
-def test_a_preemption_loses_no_published_checkpoint(play: Play) -> None:
+def test_case_3_a_preemption_loses_no_published_checkpoint(play: Play) -> None:
     """Long before the next commit of a volume is due: each complete checkpoint has its own."""
     saves = """
 cd /data/run

@@ -68,9 +68,19 @@ def _head(options):
             ok = os.environ.get(asked["name"]) if asked["op"] == "variable" else joined
             line.sendall((json.dumps({"ok": ok}) + "\n").encode())
 
+    if options.get("include-dashboard") == "true":
+        threading.Thread(target=_dashboard, args=(options,), daemon=True).start()
     with socket.create_server(("", int(options["port"]))) as server:
         while True:
             threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+
+
+def _dashboard(options):
+    with socket.create_server(("127.0.0.1", int(options["dashboard-port"]))) as server:
+        while True:
+            with server.accept()[0] as line:
+                line.recv(65536)
+                line.sendall(b"HTTP/1.0 200 OK\r\n\r\nthe dashboard of " + options["port"].encode())
 
 
 def _worker(options):
