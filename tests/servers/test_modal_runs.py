@@ -492,6 +492,12 @@ sleep 600
         assert (ended.ok, ended.checkpoints.resumed) == (True, 75)
         log = (await world.log(second)).decode()
         assert "from /data/run/step-00000075 75\n" in log
+        # What is not there is told before a sandbox is made.
+        made = len(world.emulator.state()["sandboxes"])
+        missing = replace(checkpoint, resume="step:70")
+        with pytest.raises(Refused, match=r"step:70`.*no such checkpoint; the newest are: 75"):
+            await world.start(script(goes_on, volumes=volumes), run="run-2", checkpoint=missing)
+        assert len(world.emulator.state()["sandboxes"]) == made
 
     play(tale)
 
