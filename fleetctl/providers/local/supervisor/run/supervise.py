@@ -178,7 +178,9 @@ class RunSupervisor:
 
     def reap(self) -> None:
         """Collect ended children: leaders of sandboxes, orphans that became ours, janitors."""
-        for pid, status in ended():
+        # Of what is found ended at once, what a signal ended comes first: where a node was killed,
+        # the exit codes of its peers, whose connections broke, are the consequence.
+        for pid, status in sorted(ended(), key=lambda it: not os.WIFSIGNALED(it[1])):
             sandbox = self._pids.pop(pid, None)
             if sandbox is None:
                 if not self.visits.ended(pid, status):
