@@ -25,7 +25,7 @@ help:
 	@echo "make reference what docs/reference and specs/schemas generate from the code"
 	@echo "make bench     the measured table of docs/reference/figures.md"
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
-	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller"
+	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller, then of all of a training"
 	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
 	@echo "make test-frameworks  real Hugging Face, Lightning and Orbax resume; needs a registry, minutes"
 	@echo "make oracle    what W&B's own search library says, anew; needs a registry, and minutes"

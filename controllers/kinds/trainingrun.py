@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.history.checkpoints import Saves, Steps
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.retries.retry import FailureAction, FailureRule
 from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
 from fleetctl.controllers.planning.kind import (
     UNITS_KEPT_MAX,
@@ -41,10 +42,16 @@ from fleetctl.specs.content import (
 )
 from fleetctl.specs.kinds.trainingrun import STAGE
 from fleetctl.specs.values.hashing import params_hash
+from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
     from fleetctl.specs.blocks.template import Template
     from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
+
+NO_CHECKPOINT = "NoCheckpoint"
+# What `checkpoint.resume` names does not come to be there by another attempt.
+_GIVEN_UP = FailureRule("", FailureAction.FAIL_INDEX, reasons=frozenset({NO_CHECKPOINT}))
+_WITHOUT_CHECKPOINT = "name a step that is there in `checkpoint.resume`, or `Latest`, and apply"
 
 
 def templates(spec: TrainingRunSpec) -> list[Template]:
@@ -109,7 +116,8 @@ class TrainingRun(KindController):
         if any(it.nodes is not None for it in spec.stages) or spec.nodes != ONE:
             self.policy = replace(self.policy, reuse=1)  # nodes go with their attempt
         limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
-        self.limits = replace(limits, checkpoints=checkpoint is not None)
+        rules = (_GIVEN_UP, *limits.rules)
+        self.limits = replace(limits, rules=rules, checkpoints=checkpoint is not None)
         self.given = given_params(spec.params_from, pins)
         self.template_hash = ""
         self._stages = {it.index: it for it in _stages(spec, allocated, pins)}
@@ -226,6 +234,9 @@ class TrainingRun(KindController):
         if history.failed:
             index = next(iter(history.failed))
             run = history.last_failure
+            if run is not None and run.index == index and run.reason == NO_CHECKPOINT:
+                text = f"{self.called(index)} cannot begin: {run.message}"
+                return Verdict(False, "StageFailed", with_hint(text, _WITHOUT_CHECKPOINT))
             why = f" with {run.reason}" if run is not None and run.index == index else ""
             lost = run is not None and run.index == index and run.state is RunState.LOST
             ended, limit = ("was lost", "maxInfraRetries") if lost else ("failed", "maxRestarts")

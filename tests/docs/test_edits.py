@@ -59,6 +59,16 @@ def test_a_cached_task_shows_the_log_of_the_one_whose_result_it_has(fleet: Fleet
     fleet.ok("delete", "job/says")
 
 
+def test_waiting_can_show_what_new_tasks_print(fleet: Fleet) -> None:
+    template = {"script": "echo task $TASK_N"}
+    said = job("talks", tasks={"items": [{"n": 1}]}, template=template)
+    assert "[0/1] task 1" in fleet.ok("apply", "-f", "-", "--wait", "--logs", stdin=said)
+    more = job("talks", tasks={"items": [{"n": 1}, {"n": 2}]}, template=template)
+    lines = fleet.ok("apply", "-f", "-", "--wait", "--logs", stdin=more).splitlines()
+    assert [line for line in lines if "task" in line and line[0] == "["] == ["[1/1] task 2"]
+    assert lines[-1].startswith("batchjob/talks succeeded: 2 done")
+
+
 def test_watching_follows_the_code(fleet: Fleet, tmp_path: Path) -> None:
     code, path = tmp_path / "src" / "deep" / "a.txt", tmp_path / "job.yaml"
     code.parent.mkdir(parents=True)

@@ -463,7 +463,7 @@ def test_secrets_that_modal_keeps_are_in_the_environment(play: Play) -> None:
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
-def test_a_preemption_loses_no_published_checkpoint(play: Play) -> None:
+def test_case_3_a_preemption_loses_no_published_checkpoint(play: Play) -> None:
     """Long before the next commit of a volume is due: each complete checkpoint has its own."""
     saves = """
 cd /data/run
@@ -492,6 +492,12 @@ sleep 600
         assert (ended.ok, ended.checkpoints.resumed) == (True, 75)
         log = (await world.log(second)).decode()
         assert "from /data/run/step-00000075 75\n" in log
+        # What is not there is told before a sandbox is made.
+        made = len(world.emulator.state()["sandboxes"])
+        missing = replace(checkpoint, resume="step:70")
+        with pytest.raises(Refused, match=r"step:70`.*no such checkpoint; the newest are: 75"):
+            await world.start(script(goes_on, volumes=volumes), run="run-2", checkpoint=missing)
+        assert len(world.emulator.state()["sandboxes"]) == made
 
     play(tale)
 

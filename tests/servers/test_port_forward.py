@@ -15,6 +15,7 @@ import pytest
 
 from tests.contracts.provider_worlds import command, eventually
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+from tests.training.test_ray_local import DRIVER, ray_job
 
 BODY_BYTES = 300_000
 
@@ -84,6 +85,20 @@ def test_what_a_task_serves_is_reached(home: Path, provider: str) -> None:
             assert await forward.wait() == 130
 
     play(home, provider, tale)
+
+
+def test_the_dashboard_of_a_ray_cluster_is_called_by_its_name(home: Path) -> None:
+    async def tale(world: VerbWorld) -> None:
+        ref = await world.start(ray_job(DRIVER + "sleep 600", 1, ray={"dashboard": True}))
+        world.record(ref)
+        await world.log_holds(ref, b"token")
+        code, out, _ = await world.fleetctl("port-forward", "job/job", "ray")
+        assert code == 0
+        page = await asyncio.to_thread(fetched, f"http://{out.strip()}/")
+        head = (await world.log(ref)).decode().split()[1].rpartition(":")[2]
+        assert page == f"the dashboard of {head}".encode()
+
+    play(home, "local", tale)
 
 
 def test_on_this_machine_the_port_is_open_already(home: Path) -> None:

@@ -18,6 +18,7 @@ from fleetctl.providers.local.supervisor.gang.gang import Gang
 from fleetctl.providers.local.supervisor.run.together import Together
 
 RUN = "run-0"
+RESUMED = {"step": 5, "path": "/ckpt/step-5"}  # what node 0 has found to go on from
 
 
 @dataclass
@@ -108,10 +109,8 @@ class Life:
     # -- what happens ------------------------------------------------------------------------------
 
     def play(self) -> None:
-        gang = Gang({"run": RUN, "sandbox": RUN, "nodes": self.count, "procs": 1, "gpus": [],
-                     "grace_s": 5.0, "timeout_s": None})  # fmt: skip
-        reply = self.together.begin(gang, Journal(self.runs, RUN))
-        if "ok" not in reply:
+        gang, reply = self._order()
+        if gang is None:
             self._nothing_began(reply)
             return
         for _ in range(200):
@@ -121,12 +120,29 @@ class Life:
             self._look(gang)
         self._is_over()
 
+    def _order(self) -> tuple[Gang[Any] | None, dict[str, Any]]:
+        """As the supervisor's `start`: an attempt that has a journal has begun before."""
+        try:
+            journal = Journal(self.runs, RUN)
+        except FileExistsError:
+            return None, {"ok": True, "adopted": True}
+        gang = Gang({"run": RUN, "sandbox": RUN, "nodes": self.count, "procs": 1, "gpus": [],
+                     "grace_s": 5.0, "timeout_s": None})  # fmt: skip
+        reply = self.together.begin(gang, journal)
+        return (gang if "ok" in reply else None), reply
+
+    def _again(self) -> None:
+        """The reply was lost, or another controller has come: the order is repeated."""
+        self._order()
+        if len(self.boxes) > self.count:
+            self.wrong.append("an attempt has a second gang")
+
     def _step(self, gang: Gang[Any]) -> None:
         self.now_s += self.rng.random()
         waiting = [box for box in self.boxes if not box.ready and not box.over]
         working = [box for box in self.boxes if box.told and not box.over]
         asked = [box for box in self.boxes if box.asked and not box.over]
-        choices: list[Callable[[], None]] = [lambda: None]
+        choices: list[Callable[[], None]] = [lambda: None, self._again]
         choices += [lambda box=box: self._ready(gang, box) for box in waiting]  # type: ignore[misc]
         for box in working:
             code = self.rng.choice((0, 0, 0, 3, 137))
@@ -139,7 +155,7 @@ class Life:
     def _ready(self, gang: Gang[Any], box: Box) -> None:
         box.ready = True
         if gang.is_ready(box):
-            gang.begin()
+            gang.begin(RESUMED)
 
     def _exit(self, gang: Gang[Any], box: Box, code: int) -> None:
         box.over, box.ended_at_s = True, self.now_s
@@ -188,7 +204,8 @@ class Life:
 
 def _told(handle: int) -> bool:
     try:
-        return os.read(handle, 1) == b"g"
+        word = os.read(handle, 4096)
+        return bool(word) and json.loads(word) == RESUMED
     except BlockingIOError:
         return False
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pytest
 
+from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.nodes import outcome
 from fleetctl.providers.local.supervisor.gang.gang import Gang
 from fleetctl.providers.local.supervisor.run.together import Together
@@ -52,9 +54,22 @@ def the_end_of_node_0_is_the_end() -> AbstractContextManager[object]:
     return around(Together, "over", make)
 
 
+def a_second_gang_of_one_attempt() -> AbstractContextManager[object]:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def opened(journal: Any, directory: int, run: str) -> None:
+            with suppress(FileNotFoundError):
+                os.unlink(f"{run}.jsonl", dir_fd=directory)
+            original(journal, directory, run)
+
+        return opened
+
+    return around(Journal, "__init__", make)
+
+
 @pytest.mark.parametrize(
     "plant",
     [
+        a_second_gang_of_one_attempt,
         a_half_started_gang_counts_as_started,
         a_lost_node_does_not_end_the_others,
         what_could_not_be_made_leaves_its_journals,

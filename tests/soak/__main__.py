@@ -1,4 +1,5 @@
-"""`make soak KILLS=n`: kill -9 the real controller n times and check every promise at the end.
+"""`make soak KILLS=n`: kill -9 the real controller n times and check every promise at the end; then
+a training with its nodes and supervisor, 50 times at most.
 
 python -m tests.soak KILLS [SEED]
 """
@@ -8,11 +9,14 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.soak.killing import live_through
+from tests.soak.training import train_through
 
 KILLS_PER_STORE = 200
+TRAINING_KILLS = 50
 
 
 def main(words: list[str]) -> int:
@@ -21,17 +25,21 @@ def main(words: list[str]) -> int:
     done = 0
     while done < kills:
         part = min(KILLS_PER_STORE, kills - done)
-        with tempfile.TemporaryDirectory(prefix="fleetctl-soak-") as root:
-            findings = live_through(Path(root), kills=part, seed=seed + done)
-        done += part
-        print(
-            f"{done} kills, seed {seed + done - part}: {len(findings)} broken promises", flush=True
-        )
-        for finding in findings:
-            print(f"  {finding}")
-        if findings:
+        if not _kept(live_through, part, seed + done, f"{done + part} kills"):
             return 1
-    return 0
+        done += part
+    part = min(TRAINING_KILLS, kills)
+    return 0 if _kept(train_through, part, seed, f"{part} kills of a training") else 1
+
+
+def _kept(live: Callable[..., list[str]], kills: int, seed: int, called: str) -> bool:
+    """Whether every promise was, in a store of its own."""
+    with tempfile.TemporaryDirectory(prefix="fleetctl-soak-") as root:
+        findings = live(Path(root), kills=kills, seed=seed)
+    print(f"{called}, seed {seed}: {len(findings)} broken promises", flush=True)
+    for finding in findings:
+        print(f"  {finding}")
+    return not findings
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""P1, P2 and P4 against a real controller that is killed 100 times; `make soak` does more."""
+"""P1, P2 and P4 against a real controller that is killed 100 times, and a training on two nodes
+whose controller, nodes and supervisor are; `make soak` does more.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.killing import live_through
+from tests.soak.training import train_through
 
 KILLS = 50  # in each of two lives, which run beside each other
 
@@ -16,3 +19,9 @@ def test_a_controller_that_is_killed_at_any_moment_loses_and_repeats_nothing(
     tmp_path: Path, seed: int
 ) -> None:
     assert live_through(tmp_path, kills=KILLS, seed=seed) == []
+
+
+def test_a_training_that_is_killed_at_any_moment_has_the_weights_of_an_undisturbed_one(
+    tmp_path: Path,
+) -> None:
+    assert train_through(tmp_path, kills=5, seed=3) == []

@@ -7,20 +7,34 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.model import Alive, Ended
+from fleetctl.controllers.model import Alive, CheckpointOrder, Ended, ProgressOrder
+from fleetctl.guest.journal.logfile import LogFile
+from fleetctl.guest.journal.record import Journal
 from fleetctl.providers.contract.base import RunRef
+from fleetctl.providers.local.supervisor.gang.gang import CONSEQUENCE
+from fleetctl.providers.local.supervisor.run.sandbox import Run, Sandbox
 from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
-from tests.contracts.provider_worlds import World, command, eventually, script, story
+from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
 TRAINER = str(Path(__file__).with_name("trainer.py"))
+
+FREEZES = """
+import os, time
+def waits_for_its_peer():
+    time.sleep(600)
+def where_it_is_frozen():
+    time.sleep(600)
+where_it_is_frozen() if os.environ["NODE_RANK"] == "1" else waits_for_its_peer()
+"""
 
 
 def gang(template: Template, nodes: Any = 3, procs: int | None = None) -> Template:
@@ -79,7 +93,7 @@ class TestNodes(OnThisMachine):
         assert second.ok and states(second) == ["Succeeded"] * 3
         assert json.loads(second.result or "") == {"resumed_from": 5, "world": 3}
         for node in range(3):  # the logs of each attempt are kept
-            assert f"rank {node} step 6" in node_log(world, "run-0", node)
+            assert f"rank {node} step 5" in node_log(world, "run-0", node)  # 6: 2 may be behind
             assert f"rank {node} step 6" in node_log(world, "run-1", node)
         assert {metric.step for metric in second.metrics} == set(range(6, 21))  # of rank 0 alone
 
@@ -192,6 +206,49 @@ class TestNodes(OnThisMachine):
         await eventually(lambda: _none_left(world), "no process is left")
 
     @story
+    async def test_node_0_alone_looks_for_the_checkpoint_that_all_go_on_from(
+        self, world: World
+    ) -> None:
+        asked = CheckpointOrder("/ckpt/run", "fleetctl", "Latest", arguments=("${checkpoint}",))
+        run = world.directory / "home" / "local" / "volumes" / "ckpt" / "run"
+        (run / "step-00000005").mkdir(parents=True)
+        (run / "step-00000005" / "_COMPLETE.json").write_text('{"step": 5, "files": {}}')
+        (run / "step-00000006").mkdir()
+        told = 'echo "$FLEETCTL_RESUME_STEP $0 $FLEETCTL_RESUME_FROM"'
+        volumes = [{"name": "ckpt", "mountPath": "/ckpt"}]
+        shell = command("sh", "-c", told, volumes=volumes).observed()
+        seen = await world.run(gang(shell), checkpoint=asked)
+        assert seen.ok and seen.checkpoints.resumed == 5
+        for node in range(3):
+            *remarks, last = node_log(world, "run-0", node).splitlines()
+            step, argument, path = last.split()
+            assert step == "5" and argument == path and path.endswith("/run/step-00000005")
+            assert len(remarks) == (node == 0)
+        missing = replace(asked, resume="step:7")
+        failed = await world.run(gang(shell), run="run-1", checkpoint=missing)
+        assert failed.reason == "NoCheckpoint" and states(failed)[0] == "Failed"
+        assert failed.message.startswith("`checkpoint.resume` is `step:7`")
+
+    @story
+    async def test_only_node_0_has_to_show_that_the_attempt_gets_on(self, world: World) -> None:
+        text = (
+            "[ $NODE_RANK = 0 ] || exec sleep 600; for n in $(seq 30); do sleep 0.1; echo $n; done"
+        )
+        soon = ProgressOrder(timeout_s=1.0, start_s=1.0)
+        quiet = script(text, terminationGracePeriodSeconds=0).observed()
+        seen = await world.run(gang(quiet, 2), progress=soon)
+        assert seen.ok and states(seen) == ["Succeeded", "Stopped"]
+
+    @story
+    async def test_case_11_a_frozen_rank_of_two_is_found_and_says_where(self, world: World) -> None:
+        freezes = python(FREEZES, terminationGracePeriodSeconds=0)
+        soon = ProgressOrder(timeout_s=1.0, start_s=1.0)
+        seen = await world.run(gang(freezes.observed(), 2), progress=soon)
+        assert (seen.ok, seen.reason) == (False, "Stalled")
+        assert "in waits_for_its_peer" in node_log(world, "run-0", 0)
+        assert "in where_it_is_frozen" in node_log(world, "run-0", 1)
+
+    @story
     async def test_a_timeout_ends_all_nodes_and_is_one_timeout(self, world: World) -> None:
         template = script("sleep 600", timeoutSeconds=0.3, terminationGracePeriodSeconds=0)
         seen: Ended = await world.run(gang(template))
@@ -205,3 +262,15 @@ async def _holds(world: World, node: int, text: str) -> bool:
 
 async def _none_left(world: World) -> bool:
     return processes_of(world.directory / "home") == []
+
+
+@pytest.mark.parametrize(("status", "ending"), [(None, CONSEQUENCE), (0, "")])
+def test_what_has_ended_by_itself_is_not_ended_for_another(
+    status: int | None, ending: str, tmp_path: Path
+) -> None:
+    runs = os.open(tmp_path, os.O_RDONLY)
+    sandbox = Sandbox("run-0", 1)
+    sandbox.run = Run({"run": "run-0"}, Journal(runs, "run-0"), LogFile(runs, "run-0", 100))
+    sandbox.status = status
+    sandbox.end_for(CONSEQUENCE)
+    assert sandbox.run.ending == ending

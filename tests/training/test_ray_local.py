@@ -65,7 +65,8 @@ class TestRay:
         for ref, count in zip(refs, (b"2 ", b"3 "), strict=True):
             await world.log_holds(ref, count)
         (world.directory / "home" / "local" / "volumes" / "v" / "go").touch()
-        assert all([(await world.ended(ref)).ok for ref in refs])
+        ends = [await world.ended(ref) for ref in refs]
+        assert [(end.ok, end.message) for end in ends] == [(True, "")] * 2
         addresses = [(await world.log(ref)).split()[1] for ref in refs]
         assert addresses[0] != addresses[1]
 
@@ -79,6 +80,9 @@ class TestRay:
         none = ray_job("true").model_copy(update={"env": {"PATH": "/usr/bin:/bin"}})
         lacking = await world.run(none, run="run-1", template_hash="h1")
         assert (lacking.reason, "has no program `ray`" in lacking.message) == ("RayFailed", True)
+        other = await world.run(ray_job("true", PYTHONPATH=""), run="run-2", template_hash="h2")
+        assert other.reason == "RayFailed"
+        assert "python3` has no package `ray`" in other.message
 
     @story
     async def test_a_worker_that_breaks_down_ends_the_attempt_and_is_not_the_work(
@@ -114,7 +118,10 @@ class TestRay:
 
 
 def _is_worker(pid: int) -> bool:
-    argv = Path(f"/proc/{pid}/cmdline").read_bytes()
+    try:
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False  # it has just ended
     return b"--address=" in argv and b"ray.main" in argv
 
 

@@ -22,6 +22,7 @@ from fleetctl.cli.apply.screens.outcomes import (
 from fleetctl.cli.command.flags import Parser, add_allow_missing, add_manifests, add_set
 from fleetctl.cli.command.values import duration_s, money, one_of, rollout
 from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.daemon.reach.client import results_of
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 
 PAGE = """\
--f FILE|DIR|URL|- [-f ...] [-R] | PLAN [--wait [--timeout TIME]] [--dry-run]
-       [--prune --applyset NAME] [--yes] [--watch]
+-f FILE|DIR|URL|- [-f ...] [-R] | PLAN [--wait [--logs] [--timeout TIME]]
+       [--dry-run] [--prune --applyset NAME] [--yes] [--watch]
 
 Make the world look like these files. Applying them twice changes nothing.
 It asks before running work or data is lost; without a terminal it refuses, with 3,
@@ -43,6 +44,7 @@ and names the flag to add. A saved plan has told what it stops: it asks nothing.
 examples:
   fleetctl apply -f sweep.yaml
   fleetctl apply -f jobs/ --wait --timeout 2h
+  fleetctl apply -f skyrl.yaml --wait --logs
   fleetctl apply -f skyrl.yaml --set template.resources.gpu=A100:4
   fleetctl apply -R -f fleet/ --prune --applyset nightly
   fleetctl apply -f https://example.com/sweep.yaml
@@ -64,6 +66,9 @@ def parser(verb: str) -> Parser:
         "--wait", action="store_true",
         help="follow the objects until they end, or nothing can get them on",
     )  # fmt: skip
+    made.add_argument(
+        "--logs", action="store_true", help="with --wait: show what tasks print, as it comes"
+    )
     made.add_argument(
         "--wait-for-capacity", action="store_true",
         help="with --wait: also while no machine of the kind is there",
@@ -125,6 +130,8 @@ def _add_consequences(made: Parser) -> None:
 def run(args: Namespace, screen: Screen) -> int:
     if args.timeout is not None and not args.wait:
         raise UsageError("--timeout limits --wait, which is missing", hint="add --wait")
+    if args.logs and not args.wait:
+        raise UsageError("--logs shows what --wait waits for", hint="add --wait")
     if args.plan and args.saved:
         raise UsageError("one plan at a time", hint=f"fleetctl apply {args.saved}")
     saved = args.plan or args.saved or ""
@@ -145,7 +152,7 @@ def run(args: Namespace, screen: Screen) -> int:
         from fleetctl.cli.apply.predictions import dry_run
 
         return dry_run(documents, order, screen)
-    state_dir = home()
+    state_dir, began_at_s = home(), SystemClock().now_s()
     if args.max_cost is not None:
         _check_cost(args.max_cost, state_dir, documents, order)
     reply = apply(state_dir, documents, order, screen, piped="-" in args.files)
@@ -164,7 +171,14 @@ def run(args: Namespace, screen: Screen) -> int:
         waits_for = ["missing"] * args.allow_missing + ["capacity"] * (
             args.wait_for_capacity or args.allow_missing
         )
-        return follow_to_end(state_dir, keys, screen, timeout_s=args.timeout, waits_for=waits_for)
+        return follow_to_end(
+            state_dir,
+            keys,
+            screen,
+            timeout_s=args.timeout,
+            waits_for=waits_for,
+            logs_since_s=began_at_s if args.logs else None,
+        )
     if screen.talk_is_terminal and (working := _first_working(keys)):
         screen.hint(f"fleetctl get {working} -w")
     return 0

@@ -36,17 +36,28 @@ def follow(
 
 
 class Followed:
-    """One object whose runs are being printed."""
+    """One object whose runs are being printed: the newest attempt of each task, and all that come.
+
+    since_s: of those attempts only the ones that live, or were made since then.
+    """
 
     def __init__(
-        self, state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Screen
+        self,
+        state_dir: Path,
+        seen: View,
+        pick: Pick,
+        reading: Reading,
+        screen: Screen,
+        *,
+        since_s: float = 0.0,
     ) -> None:
         self._uid, self._pick = seen.resource.uid, pick
         self._follower = Follower(state_dir, pick, screen)
         for task in pick.tasks(seen, reading, every=True):
             self._follower.known(task)
         for task in pick.tasks(seen, reading):
-            self._follower.show(seen, task)
+            if task.run.state in LIVE_STATES or task.run.created_at_s >= since_s:
+                self._follower.show(seen, task)
 
     def goes_on(self, reading: Reading, *, due: bool) -> bool:
         """Print what is new. due: look for new runs, too."""
@@ -57,6 +68,41 @@ class Followed:
                 self._follower.show_new(now, task)
         live = self._follower.drain()
         return now is not None and not (over and live == 0)
+
+
+class Output:
+    """What the tasks of several objects print, beside something else that is waited for.
+
+    since_s: what was made before, and has ended, is not shown again.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        views: Sequence[View],
+        reading: Reading,
+        screen: Screen,
+        *,
+        since_s: float,
+    ) -> None:
+        pick = Pick(None, False, None, None, True, several=len(views) > 1)
+        self._reading = reading
+        self._followed = [
+            Followed(state_dir, seen, pick, reading, screen, since_s=since_s) for seen in views
+        ]
+        self._looks = Every(LOOK_EVERY_S, first_s=0.0)
+
+    def show(self) -> None:
+        """Print what is new, then sleep for one poll."""
+        due = self._looks.due()
+        for one in self._followed:
+            one.goes_on(self._reading, due=due)
+        self._reading.pause()
+
+    def finish(self) -> None:
+        """Print what is left, of objects that are over to their last word."""
+        for one in self._followed:
+            one.goes_on(self._reading, due=True)
 
 
 class Follower:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.cli.follow.patience import Patience, sentence, way_out
 from fleetctl.cli.follow.supervise import Supervisor, detached
@@ -20,6 +20,9 @@ from fleetctl.views.goals import tally
 from fleetctl.views.kinds import Target, commands, target_with
 from fleetctl.views.objects import DELETING, SUCCEEDED, SUSPENDED, View, why
 from fleetctl.views.reading import Reading, open_reading
+
+if TYPE_CHECKING:
+    from fleetctl.cli.follow.logs_follow import Output
 
 TIMED_OUT = 124
 # Plain progress: at once when a phase changes, and counts at most this often.
@@ -45,9 +48,11 @@ def follow_to_end(
     *,
     timeout_s: float | None,
     waits_for: Collection[str] = (),
+    logs_since_s: float | None = None,
 ) -> int:
     """0 when every object that does work succeeded, 1 when one did not or cannot go on by itself,
-    124 when time ran out. waits_for: lacks that are waited for all the same, see patience.py.
+    124 when time ran out. waits_for: lacks that are waited for all the same, see patience.py;
+    logs_since_s: show what tasks print, of those that began earlier only what lives.
     """
     targets = [target_with(key) for key in keys]
     working = [one for one in targets if one.kind.runs]
@@ -58,7 +63,13 @@ def follow_to_end(
         with open_reading(state_dir) as reading:
             uids = _uids(working, reading)
             patience = Patience(waits_for)
-            ended = _follow(state_dir, uids, reading, screen, deadline, patience)
+            output = None
+            if logs_since_s is not None:
+                from fleetctl.cli.follow.logs_follow import Output
+
+                views = [view for uid in uids if (view := reading.by_uid(uid)) is not None]
+                output = Output(state_dir, views, reading, screen, since_s=logs_since_s)
+            ended = _follow(state_dir, uids, reading, screen, deadline, patience, output)
             return _conclude(working, uids, ended, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
@@ -77,9 +88,11 @@ def _follow(
     screen: Screen,
     deadline: Deadline,
     patience: Patience,
+    output: Output | None,
 ) -> bool:
     """True when all ended, are gone or cannot go on by themselves; False when time ran out."""
-    progress = _progress(screen)
+    # Bars that are redrawn and lines of output do not go together.
+    progress = _progress(screen) if output is None else PlainProgress(screen)
     seen: dict[str, View | None] = {}
     try:
         with Supervisor(state_dir, screen) as supervisor:
@@ -101,8 +114,13 @@ def _follow(
                 supervisor.check()
                 # Thousands take long to look at: whoever does the work needs the cores more.
                 time.sleep(min(PAUSE_MAX_S, LOOK_PAUSES * (time.monotonic() - begun_s)))
-                reading.wait_for_change(deadline)
+                if output is not None:
+                    output.show()
+                else:
+                    reading.wait_for_change(deadline)
     finally:
+        if output is not None:
+            output.finish()
         progress.close()
 
 

@@ -14,7 +14,7 @@ from fleetctl.guest.supervision.pace import STACKS_SIGNAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Sequence
+    from typing import Any, Callable, Mapping, Optional, Sequence
 
 PLACEHOLDER = "${checkpoint}"
 HELPER = "fleetctl_checkpoint.py"
@@ -31,6 +31,7 @@ def begin(
     """(variables to add, arguments to append) of an order with `checkpoint` or `progress`. Ends the
     process when the checkpoint that was asked for is not there.
 
+    order: where another node has looked already, its `resumed` says what that found;
     root: where `checkpoint.path` is for us; library: a directory of the run's own, for the helper;
     variables: that it has anyway; tell: one event to whoever keeps the run.
     """
@@ -42,6 +43,18 @@ def begin(
         return added, []
     place = _as_known(asked["path"], root)
     added["FLEETCTL_CHECKPOINT"] = place
+    resumed = order["resumed"] if "resumed" in order else _looked_for(asked, root, place, tell)
+    if resumed is None:
+        return added, []
+    path = resumed["path"]
+    added.update({"FLEETCTL_RESUME_FROM": path, "FLEETCTL_RESUME_STEP": str(resumed["step"])})
+    return added, with_path(asked["args"], path)
+
+
+def _looked_for(
+    asked: Mapping[str, Any], root: str, place: str, tell: Callable[[dict[str, Any]], None]
+) -> Optional[dict[str, Any]]:
+    """`step` and `path` of what to go on from, with what misleads out of its way."""
     try:
         beginning = prepare(asked, Disk(root))
     except Missing as error:
@@ -51,13 +64,12 @@ def begin(
     for text in beginning.remarks:
         os.write(1, f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
         tell({"e": "aside", "message": text})
-    if beginning.resumed is None:
-        return added, []
-    step = beginning.resumed.step
-    path = f"{place}/{beginning.resumed.name}"
-    tell({"e": "resumed", "step": step, "path": path})
-    added.update({"FLEETCTL_RESUME_FROM": path, "FLEETCTL_RESUME_STEP": str(step)})
-    return added, with_path(asked["args"], path)
+    found = beginning.resumed
+    if found is None:
+        return None
+    resumed = {"step": found.step, "path": f"{place}/{found.name}"}
+    tell({"e": "resumed", **resumed})
+    return resumed
 
 
 def _as_known(path: str, root: str) -> str:

@@ -44,7 +44,7 @@ class Watch:
         once it is written; say: a word in the log.
         """
         self._asked, self._disk, self._path = asked, disk, path
-        self._resumed: Optional[int] = None  # the step that the program began from
+        self.resumed: Optional[dict[str, Any]] = None  # `step` and `path` it began from
         self._commit, self._say, self._clock = commit, say, clock
         self._known: dict[str, Version] = {}
         self._begun: dict[str, float] = {}  # when one was seen first, while it was incomplete
@@ -61,8 +61,8 @@ class Watch:
         """What the process that became the program said of its beginning; False for all else."""
         step, path, message = event.get("step"), event.get("path"), event.get("message")
         if event.get("e") == "resumed" and isinstance(step, int) and isinstance(path, str):
-            self._resumed = step
-            return journal.note("resumed", {"step": step, "path": path})
+            self.resumed = {"step": step, "path": path}
+            return journal.note("resumed", self.resumed)
         if event.get("e") == "aside" and isinstance(message, str):
             return journal.note("aside", {"message": message[:MESSAGE_CHARACTERS_MAX]})
         return False
@@ -149,6 +149,7 @@ class Watch:
         steps = {
             one.step: one.name for one in self._look() if one.complete and one.step is not None
         }
-        for step in superfluous(list(steps), keep["last"], keep["every"], self._resumed):
+        resumed = self.resumed["step"] if self.resumed is not None else None
+        for step in superfluous(list(steps), keep["last"], keep["every"], resumed):
             remove(self._disk, steps[step])
             self._known.pop(steps[step], None)

@@ -25,9 +25,14 @@ READY_S = 600.0  # a worker without its head would try for longer
 PAUSE_S = 0.1
 SAID_BYTES_MAX = 2000
 FAILED = "RayFailed"
+NO_PACKAGE = 77  # an exit code of the program below
 # Counts the nodes that are alive, by Ray's own word; ends when all are there.
-_COUNT = """
-import sys, time, ray
+_COUNT = f"""
+import sys, time
+try:
+    import ray
+except ImportError:
+    sys.exit({NO_PACKAGE})
 address, count = sys.argv[1], int(sys.argv[2])
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 while sum(1 for node in ray.nodes() if node["Alive"]) < count:
@@ -183,6 +188,9 @@ class _Cluster:
                     probe = self._probe(count)
                 elif probe.poll() == 0:
                     return
+                elif probe.returncode == NO_PACKAGE:
+                    program = _python(self._variables)
+                    raise _Failed(f"`{program}` has no package `ray`, which its program needs")
                 elif probe.returncode is not None:
                     probe = None  # the head is not up yet
                 time.sleep(PAUSE_S)

@@ -35,7 +35,7 @@ from fleetctl.providers.modal import foreseen
 from fleetctl.providers.modal.assets import sources
 from fleetctl.providers.modal.assets.images import Images
 from fleetctl.providers.modal.assets.secrets import Secrets
-from fleetctl.providers.modal.assets.volumes import Volumes
+from fleetctl.providers.modal.assets.volumes import Volumes, names
 from fleetctl.providers.modal.connection import credentials, rates, settings, whereabouts
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking
@@ -50,7 +50,7 @@ from fleetctl.providers.modal.runs.sandboxes import ModalSandboxes
 from fleetctl.providers.paths import provider_dir
 from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.provider import RemoteProvider
-from fleetctl.providers.remote.runs import scratch
+from fleetctl.providers.remote.runs import resumption, scratch
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.guest_order import Place, guest_order
 from fleetctl.providers.remote.runs.lifetimes import work_s
@@ -268,6 +268,9 @@ class ModalProvider(RemoteProvider):
         machines.machine(template.resources)
         await pinned(template, self._job(request.uid))
         client, app = await self._connection.client(), await self._connection.app()
+        if (asked := resumption.wanted(request)) is not None:
+            found = await names(client, asked.volume, asked.path)
+            resumption.refuse_what_is_missing(asked, found)
         return Parts(
             app=app,
             client=client,

@@ -29,6 +29,11 @@ def nodes():
     return [{"Alive": True, "NodeManagerAddress": one} for one in _ask(_at, "nodes")]
 
 
+def of_head(name):
+    """An environment variable of the head, which its workers have too."""
+    return _ask(_at, "variable", name=name)
+
+
 def _ask(address, op, **more):
     host, port = address.split(":")
     with socket.create_connection((host, int(port))) as line:
@@ -60,11 +65,22 @@ def _head(options):
                 line.recv(1)
                 joined.remove(asked["ip"])
                 return
-            line.sendall((json.dumps({"ok": joined}) + "\n").encode())
+            ok = os.environ.get(asked["name"]) if asked["op"] == "variable" else joined
+            line.sendall((json.dumps({"ok": ok}) + "\n").encode())
 
+    if options.get("include-dashboard") == "true":
+        threading.Thread(target=_dashboard, args=(options,), daemon=True).start()
     with socket.create_server(("", int(options["port"]))) as server:
         while True:
             threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+
+
+def _dashboard(options):
+    with socket.create_server(("127.0.0.1", int(options["dashboard-port"]))) as server:
+        while True:
+            with server.accept()[0] as line:
+                line.recv(65536)
+                line.sendall(b"HTTP/1.0 200 OK\r\n\r\nthe dashboard of " + options["port"].encode())
 
 
 def _worker(options):

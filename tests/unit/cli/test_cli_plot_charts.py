@@ -152,6 +152,19 @@ def test_an_attempt_takes_over_from_the_step_at_which_it_goes_on() -> None:
     )
 
 
+def test_a_curve_breaks_where_there_was_no_number_until_a_later_attempt_has_one() -> None:
+    curve = Curve()
+    curve.add([(0, 9.0, 1.0), (1, 8.0, 2.0), (2, float("nan"), 3.0), (3, 7.0, 4.0), (4, 6.0, 5.0)])
+    chart = metric_chart("loss", {"train": curve}, "")
+    assert isinstance(chart, Plane)
+    assert chart.lines[0].pieces() == [[(0, 9.0), (1, 8.0)], [(3, 7.0), (4, 6.0)]]
+    _, _, drawn = svg_file([chart], "x").partition('<path class="line s0" d="')
+    assert drawn.partition('"')[0].count("M") == 2
+    curve.add([(1, 8.0, 11.0), (2, 7.5, 12.0), (3, 7.0, 13.0)])
+    chart = metric_chart("loss", {"train": curve}, "")
+    assert isinstance(chart, Plane) and len(chart.lines[0].pieces()) == 1
+
+
 def test_a_curve_over_time_goes_on_after_a_restart() -> None:
     curve = Curve("time", 1.0)
     curve.add([(0, 9.0, 1.0), (10, 8.0, 2.0), (20, 7.0, 3.0)])

@@ -136,6 +136,17 @@ def test_a_step_that_was_asked_for_holds_until_an_attempt_has_gone_on_from_it() 
     assert order(play).resume == "Latest"
 
 
+def test_a_step_that_is_not_there_ends_the_run_at_once_and_says_so() -> None:
+    play = training(maxRestarts=3, checkpoint={"path": "/v/c", "resume": "step:7"})
+    begin(play, None)
+    play.fail(0, reason="NoCheckpoint")
+    play.now_s += 1_000
+    plan = play.turn()
+    assert (plan.phase, plan.reason, play.active) == (Phase.FAILED, "StageFailed", [])
+    assert "stage main cannot begin: " in plan.message
+    assert "`checkpoint.resume`, or `Latest`" in plan.message
+
+
 def test_arguments_are_for_commands_alone() -> None:
     asked = {**CHECKPOINT, "resumeArgs": ["--resume=${checkpoint}"], "keep": {"last": 3}}
     play = training(

@@ -274,7 +274,15 @@ def _agree(whole: bytes, frames: list[dict[str, Any]]) -> bool:
 
 def test_a_ray_cluster_stands_around_a_command(python_box: Box, tmp_path: Path) -> None:
     standin = Path(__file__).parents[2] / "training" / "standin"
-    driver = "import os, ray; ray.init(); print(len(ray.nodes()), os.environ['RAY_ADDRESS'])"
+    asks = "len(ray.nodes()), os.environ['RAY_ADDRESS'], ray.of_head('FLEETCTL_RESUME_STEP')"
+    driver = f"import os, ray; ray.init(); print({asks})"
+    saved = tmp_path / "ckpt" / "step-00000005"
+    saved.mkdir(parents=True)
+    (saved / "_COMPLETE.json").write_text('{"step": 5, "files": {}}')
+    checkpoint = {
+        "path": str(saved.parent), "format": "fleetctl", "resume": "Latest", "verify": "Fast",
+        "below": None, "args": [], "keep": None,
+    }  # fmt: skip
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
@@ -284,6 +292,8 @@ def test_a_ray_cluster_stands_around_a_command(python_box: Box, tmp_path: Path) 
     }  # fmt: skip
     env = {"PATH": f"{standin}:{os.environ['PATH']}", "PYTHONPATH": str(standin)}
     order = python_box.order(argv=["python3", "-c", f"{driver}; exit(7)"], env=env, ray=ray)
+    order.update(checkpoint=checkpoint, library={"helper.py": ""})
     story = python_box.told(order)
-    assert (story.ended["reason"], story.log) == ("ExitCode:7", f"1 127.0.0.1:{port}\n".encode())
+    # Its workers know what is gone on from, too.
+    assert (story.ended["reason"], story.log) == ("ExitCode:7", f"1 127.0.0.1:{port} 5\n".encode())
     assert not Path(ray["temp"]).exists()

@@ -5,6 +5,7 @@ Called by gather. Pure; every text in a chart is safe for terminals, and not yet
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -55,11 +56,22 @@ class Dot(NamedTuple):
 
 
 class Line(NamedTuple):
-    """step: level until the next point."""
+    """step: level until the next point; gaps: where there was no number, ascending."""
 
     name: str
     points: tuple[tuple[float, float], ...]
     step: bool = False
+    gaps: tuple[float, ...] = ()
+
+    def pieces(self) -> list[list[tuple[float, float]]]:
+        """The points that a line goes through without leaving out a gap; at least one each."""
+        found: list[list[tuple[float, float]]] = []
+        for point in self.points:
+            gap = bisect_right(self.gaps, found[-1][-1][0]) if found else 0
+            if not found or (gap < len(self.gaps) and self.gaps[gap] < point[0]):
+                found.append([])
+            found[-1].append(point)
+        return found
 
 
 class Plane(NamedTuple):

@@ -32,6 +32,7 @@ class Curve:
 
     def __init__(self, over: str = STEP, begun_at_s: float = 0.0) -> None:
         self.points: Points = []
+        self.gaps: list[float] = []  # where something was reported that is no number, ascending
         self.not_numbers = 0
         self.first_odd: int | None = None  # the first step without a number
         self._over, self._begun_at_s = over, begun_at_s
@@ -39,24 +40,25 @@ class Curve:
 
     def add(self, reports: Iterable[Report]) -> None:
         """Of one attempt, in its order."""
-        fresh = dict[int, Report]()
+        fresh, odd = dict[int, Report](), set[float]()
         for report in reports:
             step, value, _ = report
             if value is None or value - value != 0:
                 self.not_numbers += 1
                 self.first_odd = step if self.first_odd is None else self.first_odd
+                odd.add(self._place(report))
             else:
                 fresh[step] = report
-        if not fresh:
-            return
         steps = sorted(fresh)
-        kept = bisect_left(self._steps, steps[0])
-        self._steps[kept:] = steps
-        if self._over == TIME:
-            since_s = self._begun_at_s
-            self.points[kept:] = [(fresh[it][2] - since_s, fresh[it][1] or 0.0) for it in steps]
-        else:
-            self.points[kept:] = [(float(it), fresh[it][1] or 0.0) for it in steps]
+        if steps:
+            kept = bisect_left(self._steps, steps[0])
+            self._steps[kept:] = steps
+            self.points[kept:] = [(self._place(fresh[it]), fresh[it][1] or 0.0) for it in steps]
+            del self.gaps[bisect_left(self.gaps, self.points[kept][0]) :]
+        self.gaps = sorted({*self.gaps, *odd})
+
+    def _place(self, report: Report) -> float:
+        return report[2] - self._begun_at_s if self._over == TIME else float(report[0])
 
 
 def metric_chart(metric: str, curves: Mapping[str, Curve], note: str, *, over: str = STEP) -> Chart:
@@ -70,7 +72,10 @@ def metric_chart(metric: str, curves: Mapping[str, Curve], note: str, *, over: s
     if not drawn:
         return Nothing(metric, gaps or f"nothing has been reported as `{metric}` yet")
     shown = list(drawn)[:LINES_MAX]
-    lines = tuple(Line(name, tuple(thinned(drawn[name].points))) for name in shown)
+    lines = tuple(
+        Line(name, tuple(thinned(drawn[name].points)), gaps=tuple(drawn[name].gaps))
+        for name in shown
+    )
     values = [y for line in lines for _, y in line.points]
     places = [x for line in lines for x, _ in line.points]
     hidden = len(drawn) - len(shown)

@@ -159,12 +159,15 @@ class Attempt:
         order = self.order
         whole = {**variables, **own_variables(order["ray"])}
 
-        def work() -> NoReturn:
-            own, more = begun_of(order, whole)
-            execute([*order["argv"], *more], {**whole, **own}, directory, order["workdir"])
-
         def lead() -> NoReturn:
-            launch(order["ray"], whole, work, tell)
+            # Before the cluster, whose workers have the variables that it was started with.
+            own, more = begun_of(order, whole)
+            known = {**whole, **own}
+
+            def work() -> NoReturn:
+                execute([*order["argv"], *more], known, directory, order["workdir"])
+
+            launch(order["ray"], known, work, tell)
 
         self._follow(Leader(self._loop, lead, self._output.writable), self._ended)
 

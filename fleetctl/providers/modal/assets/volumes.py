@@ -87,6 +87,21 @@ async def find(client: modal.Client, name: str) -> modal.Volume | None:
         return volume
 
 
+async def names(client: modal.Client, name: str, path: str) -> list[str]:
+    """What is in a directory of a volume; nothing where one of them is not there."""
+    from modal.exception import NotFoundError
+
+    volume = await find(client, name)
+    if volume is None:
+        return []
+    async with asking(f"volume/{name} cannot be listed", deadline_s=ASK_S):
+        try:
+            listed = await volume.listdir.aio(f"/{path}", recursive=False)
+        except NotFoundError:
+            return []
+    return [one.path.rpartition("/")[2] for one in listed]
+
+
 def _is_of_version_1(volume: modal.Volume) -> bool:
     """Of one that was looked up. The SDK knows it and tells nobody."""
     import modal  # noqa: F401 - the package first; see connection/client.py

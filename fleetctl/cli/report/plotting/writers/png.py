@@ -84,12 +84,14 @@ def _wrapped(note: str) -> str:
 def _plane(axes: Any, chart: Plane) -> None:
     many = len(chart.lines) > 1 or not chart.dots
     for n, line in enumerate(chart.lines):
-        x, y = zip(*((chart.x.place(a), chart.y.place(b)) for a, b in line.points), strict=True)
         colour = SERIES[n % len(SERIES)] if many else ACCENT
-        axes.plot(
-            x, y, color=colour, linewidth=1.5, label=line.name,
-            drawstyle="steps-post" if line.step else "default", marker="o" if len(x) == 1 else None,
-        )  # fmt: skip
+        for at, piece in enumerate(line.pieces()):
+            x, y = zip(*((chart.x.place(a), chart.y.place(b)) for a, b in piece), strict=True)
+            axes.plot(
+                x, y, color=colour, linewidth=1.5, label="_" if at else line.name,
+                drawstyle="steps-post" if line.step else "default",
+                marker="o" if len(x) == 1 else None,
+            )  # fmt: skip
     _dots(axes, chart)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1)

@@ -65,11 +65,10 @@ def _plane(chart: Plane) -> list[str]:
     out = [*_across(chart.y), *_down(chart.x)]
     many = len(chart.lines) > 1 or not chart.dots
     for n, line in enumerate(chart.lines):
-        spots = [_spot(chart, *point) for point in line.points]
-        path = _path(spots, step=line.step)
+        pieces = [[_spot(chart, *point) for point in piece] for piece in line.pieces()]
+        path = "".join(_path(piece, step=line.step) for piece in pieces)
         out.append(f'<path class="line {f"s{n % SERIES}" if many else "step"}" d="{path}"/>')
-        if len(spots) == 1:
-            x, y = spots[0]
+        for x, y in (piece[0] for piece in pieces if len(piece) == 1):
             out.append(f'<circle class="dot s{n % SERIES}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
     named = sum(dot.best for dot in chart.dots) <= NAMED_MAX
     for dot in sorted(chart.dots, key=lambda dot: dot.best):

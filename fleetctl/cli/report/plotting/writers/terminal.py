@@ -120,15 +120,16 @@ def _plane(chart: Plane, look: Look) -> list[str]:
 
 def _trace(canvas: Canvas, chart: Plane, line: Line, ink: Ink) -> None:
     """The line as dots of the canvas; a step goes to the right before it goes up or down."""
-    before: tuple[int, int] | None = None
-    for x, y in line.points:
-        here = canvas.at(chart.x.place(x), chart.y.place(y))
-        if before is not None and line.step:
-            corner = (here[0], before[1])
-            canvas.line(before, corner, ink)
-            before = corner
-        canvas.line(before or here, here, ink)
-        before = here
+    for piece in line.pieces():
+        before: tuple[int, int] | None = None
+        for x, y in piece:
+            here = canvas.at(chart.x.place(x), chart.y.place(y))
+            if before is not None and line.step:
+                corner = (here[0], before[1])
+                canvas.line(before, corner, ink)
+                before = corner
+            canvas.line(before or here, here, ink)
+            before = here
 
 
 def _below(x: Scale, columns: int, margin: int, look: Look) -> list[str]:

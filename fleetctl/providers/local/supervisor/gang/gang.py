@@ -16,10 +16,10 @@ from fleetctl.guest.nodes.names import node_name
 from fleetctl.guest.nodes.outcome import state_of, whole_end
 from fleetctl.guest.nodes.ray import own_variables
 from fleetctl.guest.nodes.variables import variables
+from fleetctl.guest.task.text import compact
 
 READY_S = 600.0  # for all nodes to be made, copies of the source included
 FIRST_ADDRESS = 2  # 127.0.0.1 is replaced by Ray with the address of the machine
-GO = b"g"
 # Ended for what another node did, or because node 0 was done.
 CONSEQUENCE = "NodeEnded"
 OF_ONE_NODE = frozenset({"OOMKilled", "TooManyProcesses"})
@@ -62,13 +62,14 @@ class Gang(Generic[M]):
             "gpus": order["gpus"][rank * each : (rank + 1) * each],
             "variables": {**order.get("variables", {}), **told, "FLEETCTL_RUN": order["run"]},
             "waits": True,
+            "rank": rank,
             "reusable": False,
         }
         if self._ray is not None:
             made["ray"] = {**self._ray, "rank": rank, "gpus": each}
             made["variables"] = {**made["variables"], **self._told_of_ray}
         if rank:
-            # Node 0 speaks for all: its time, its metrics.
+            # Node 0 speaks for all: its time, its metrics, and whether it gets on, see `rank`.
             made.update(timeout_s=None, wandb=None, metrics=None)
         return made
 
@@ -100,13 +101,16 @@ class Gang(Generic[M]):
         self._ready.add(member.rank)
         return not self.begun and len(self._ready) == self.count
 
-    def begin(self) -> None:
-        """Let all of them go on at once."""
+    def begin(self, resumed: Optional[dict[str, Any]]) -> None:
+        """Let all of them go on at once. resumed: the step and the path of the checkpoint that node
+        0 goes on from, which is that of the others too.
+        """
         self.begun = True
         self.close()
+        word = (compact(resumed) + "\n").encode()
         for member in self.members:
             if member.channel is not None:
-                os.write(member.channel, GO)
+                os.write(member.channel, word)
 
     def close(self) -> None:
         for port in self._held:

@@ -32,6 +32,7 @@ NOFILE_MAX = 65536
 DESCRIPTORS_MAX = (
     4096  # the supervisor's own limit on open files, so that its child can close them all
 )
+WORD_BYTES_MAX = 65536  # a piece of the word on which all nodes begin
 
 
 class Birth:
@@ -59,8 +60,11 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
             _confine(birth)
         os.closerange(CHANNEL + 1, DESCRIPTORS_MAX)
         enter(_start_directory(birth), birth.config["workdir"])
+        waits, rank = birth.order.get("waits"), birth.order.get("rank")
+        if waits and rank:
+            birth.order["resumed"] = _await_others()
         environment = _begun(birth)
-        if birth.order.get("waits"):
+        if waits and not rank:
             _await_others()
         if birth.order.get("ray"):
             launch(
@@ -88,15 +92,21 @@ def _do(birth: Birth, environment: dict[str, str]) -> NoReturn:
     raise AssertionError  # it has become the program
 
 
-def _await_others() -> None:
-    """Until all nodes of the attempt are ready; gone when they never will be."""
+def _await_others() -> Any:
+    """Until all nodes of the attempt are ready; gone when they never will be. Which checkpoint node
+    0 goes on from: it alone looks for one, and moves aside what misleads.
+    """
     _tell({"e": "ready"})
-    try:
-        told = os.read(CHANNEL, 1)
-    except OSError:
-        told = b""
-    if not told:
-        os._exit(0)
+    told = b""
+    while not told.endswith(b"\n"):
+        try:
+            data = os.read(CHANNEL, WORD_BYTES_MAX)
+        except OSError:
+            data = b""
+        if not data:
+            os._exit(0)
+        told += data
+    return json.loads(told)
 
 
 def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:

@@ -59,7 +59,7 @@ class Looking:
             run.pace,
             (run.journal.step, count, run.heard),
             say=run.say,
-            pids=lambda: procs.marked(sandbox.mark, sandbox.mark + 1),
+            pids=lambda: _pids(sandbox),
         )
         if wait_s is not None:
             run.pace = None
@@ -68,6 +68,12 @@ class Looking:
     def _end_stalled(self, sandbox: Sandbox, run: Run) -> None:
         if sandbox.run is run and sandbox.status is None:
             self._end(sandbox, STALLED, run.order["grace_s"])
+
+
+def _pids(sandbox: Sandbox) -> list[int]:
+    """Of it, or of all nodes: node 0 shows that it hangs; their stacks show which one it awaits."""
+    nodes = sandbox.gang.living if sandbox.gang is not None else [sandbox]
+    return [pid for it in nodes for pid in procs.marked(it.mark, it.mark + 1)]
 
 
 def _is_over(sandbox: Sandbox) -> bool:

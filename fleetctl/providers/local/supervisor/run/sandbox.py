@@ -13,6 +13,8 @@ from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.metriclines import MetricLines
 from fleetctl.guest.journal.record import Journal
 
+from ..gang.gang import CONSEQUENCE
+
 if TYPE_CHECKING:
     from fleetctl.guest.checkpoints.watch import Watch
     from fleetctl.guest.supervision.pace import Pace
@@ -84,3 +86,11 @@ class Sandbox:
         self.gang: Optional[Gang[Sandbox]] = None  # that it is one of, where there are several
         self.rank = 0
         self.ended_at_s = 0.0  # when its process was found ended
+
+    def end_for(self, why: str) -> None:
+        """Its run is being ended for that; the first reason stays. A process that has ended, and
+        waits for what it left, was not ended for another node's sake.
+        """
+        by_itself = why == CONSEQUENCE and self.status is not None
+        if self.run is not None and not by_itself:
+            self.run.ending = self.run.ending or why

@@ -160,8 +160,7 @@ class RunSupervisor:
 
     def _end(self, sandbox: Sandbox, why: str, grace_s: float) -> None:
         sandbox.closing = True
-        if sandbox.run is not None:
-            sandbox.run.ending = sandbox.run.ending or why
+        sandbox.end_for(why)
         if sandbox.pid is None:
             self._settle(sandbox)
             return
@@ -179,7 +178,9 @@ class RunSupervisor:
 
     def reap(self) -> None:
         """Collect ended children: leaders of sandboxes, orphans that became ours, janitors."""
-        for pid, status in ended():
+        # Of what is found ended at once, what a signal ended comes first: where a node was killed,
+        # the exit codes of its peers, whose connections broke, are the consequence.
+        for pid, status in sorted(ended(), key=lambda it: not os.WIFSIGNALED(it[1])):
             sandbox = self._pids.pop(pid, None)
             if sandbox is None:
                 if not self.visits.ended(pid, status):
@@ -373,8 +374,11 @@ class RunSupervisor:
 
 def _begin_if_last(sandbox: Sandbox) -> None:
     """A node is ready; the last one lets all of them begin."""
-    if sandbox.gang is not None and sandbox.gang.is_ready(sandbox):
-        sandbox.gang.begin()
+    gang = sandbox.gang
+    if gang is not None and gang.is_ready(sandbox):
+        first = gang.members[0].run
+        checkpoints = first.checkpoints if first is not None else None
+        gang.begin(checkpoints.resumed if checkpoints is not None else None)
 
 
 def _no_room(error: OSError) -> Reply:

@@ -28,7 +28,9 @@ def follow(config: dict[str, Any], sandbox: Sandbox, run: Run) -> None:
         run.followers.append(run.wandb)
     if run.order["metrics"]:
         run.followers.append(_followed(config, sandbox, run))
-    if run.order.get("checkpoint") and not run.order.get("rank"):  # node 0 looks for all
+    if run.order.get("rank"):
+        return  # node 0 looks for all of them; others may well be silent
+    if run.order.get("checkpoint"):
         asked = run.order["checkpoint"]
         disk = Disk(checkpoints_at(config, asked["path"]))
         run.checkpoints = Watch(asked, disk, path=asked["path"], commit=None, say=run.say)
