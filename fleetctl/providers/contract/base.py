@@ -75,7 +75,7 @@ class Contract:
         if ray and not self.ray:
             return f"provider `{provider}` starts no Ray cluster; start it inside `script`"
         if rdma_of(template) and not self.rdma:
-            return f"provider `{provider}` joins no machines by RDMA; leave out `rdma`"
+            return f"provider `{provider}` joins no machines by RDMA"
         return ""
 
     def joins_hint(self, template: Template) -> str:
@@ -84,7 +84,8 @@ class Contract:
             return "use `nodes: 1`, and no `ray`"
         if nodes_of(template).min > self.nodes_max:
             return f"use `nodes: {self.nodes_max}`, or place it elsewhere"
-        return "leave `ray` out, or place it elsewhere"
+        extra = "ray" if ray_of(template).enabled and not self.ray else "rdma"
+        return f"leave `{extra}` out, or place it elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
