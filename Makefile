@@ -81,7 +81,8 @@ reference: setup
 	$(BIN)/python -m tests.docs.reference
 
 unit: setup
-	$(BIN)/python -m tests.workers 6 --dist loadgroup
+	$(BIN)/pytest --collect-only -qq > /dev/null || true
+	$(BIN)/pytest -n 6 --dist loadgroup
 
 # The linters take half a minute of one core, beside the tests; each must be well.
 test: setup

@@ -251,7 +251,7 @@ async def test_what_a_stage_says_for_itself_is_refused_at_its_own_place(tmp_path
         stages = "  - {name: a, nodes: 1, secrets: [keys]}\n  - {name: b}\n"
         reply = await refused(api, head + spec + stages)
         assert "spec.stages[0].secrets[0] is `keys`, and there is no Secret" in reply
-        assert "`local`: gives an attempt one machine, and `nodes` is 2" in reply
+        assert "gives an attempt one machine, and `nodes` is 2" in reply
         elsewhere = (
             "  - {name: a, nodes: 1}\n  - {name: b, nodes: 1, placement: {provider: lokal}}\n"
         )

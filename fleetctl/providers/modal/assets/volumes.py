@@ -89,6 +89,7 @@ async def find(client: modal.Client, name: str) -> modal.Volume | None:
 
 async def names(client: modal.Client, name: str, path: str) -> list[str]:
     """What is in a directory of a volume; nothing where one of them is not there."""
+    import modal  # noqa: F401 - the package first; see connection/client.py
     from modal.exception import NotFoundError
 
     volume = await find(client, name)
