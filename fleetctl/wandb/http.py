@@ -130,7 +130,10 @@ def _data(status: int, headers: Mapping[str, str], answer: bytes) -> Mapping[str
             text = f"W&B limits the rate of calls{said}"
             raise Unavailable(text, reason="RateLimited", retry_after_s=wait_s)
     if errors and status < 500:
-        raise Refused(f"W&B refuses it{said}")
+        raise Refused(
+            f"W&B refuses it{said}",
+            hint="mend `search` or `spec.wandb` as it says, and apply again",
+        )
     wait_s = _retry_after_s(headers)
     raise Unavailable(f"W&B answers {status}{said}", reason="Unavailable", retry_after_s=wait_s)
 
