@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.provider_worlds import command, eventually
+from tests.inside import show_checkout
 from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
 from tests.training.test_ray_local import DRIVER, ray_job
 
@@ -87,7 +88,11 @@ def test_what_a_task_serves_is_reached(home: Path, provider: str) -> None:
     play(home, provider, tale)
 
 
-def test_the_dashboard_of_a_ray_cluster_is_called_by_its_name(home: Path) -> None:
+def test_the_dashboard_of_a_ray_cluster_is_called_by_its_name(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_checkout(monkeypatch)  # where the stand-in of Ray is
+
     async def tale(world: VerbWorld) -> None:
         ref = await world.start(ray_job(DRIVER + "sleep 600", 1, ray={"dashboard": True}))
         world.record(ref)

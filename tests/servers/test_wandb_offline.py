@@ -19,6 +19,7 @@ from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_worlds import World, command, story
+from tests.inside import show_checkout
 from tests.servers import daytona_fleet, fleets, modal_fleet
 
 ALONE = WandbTrial("lr", "digits", "", only=True)
@@ -55,9 +56,7 @@ def program(text: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _sees_its_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in a namespace have a /tmp of their own, and this checkout may lie there."""
-    if Path(sys.prefix).resolve().is_relative_to("/tmp"):
-        monkeypatch.setenv("FLEETCTL_LOCAL_TIER", "process")
+    show_checkout(monkeypatch)
 
 
 class TestLocal:

@@ -62,7 +62,14 @@ class Elsewhere(WandbEmulator):
 def environment(tmp_path: Path, wandb_emulator: WandbEmulator) -> Mapping[str, str]:
     inherited = {name: value for name, value in os.environ.items() if "WANDB" not in name}
     own = dict.fromkeys(("HOME", "WANDB_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"), str(tmp_path))
-    return {**inherited, **own, "WANDB_SILENT": "true", **wandb_emulator.env}
+    # Trials see the gate among other files of this machine.
+    return {
+        **inherited,
+        **own,
+        "FLEETCTL_LOCAL_TIER": "process",
+        "WANDB_SILENT": "true",
+        **wandb_emulator.env,
+    }
 
 
 @pytest.fixture

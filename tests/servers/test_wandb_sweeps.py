@@ -18,6 +18,7 @@ from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.wandb.running import WandbEmulator
 from tests.emulators.wandb.world.settings import FOREIGN_KEY
+from tests.inside import show_files
 from tests.servers.wandb_fleet import GRID, Fleet, handed, told_of
 
 Tale = Callable[[Fleet], Awaitable[None]]
@@ -33,8 +34,11 @@ EACH_ONCE = [(json.dumps({"lr": lr}), 1, (0,)) for lr in (1, 2, 3, 4)]
 
 
 @pytest.fixture
-def tell(tmp_path: Path, wandb_emulator: WandbEmulator) -> Iterator[Tell]:
+def tell(
+    tmp_path: Path, wandb_emulator: WandbEmulator, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Tell]:
     """Tells a tale of one store; `key` is the one that its Secret has."""
+    show_files(monkeypatch)  # the gate of trials among them
     home = tmp_path / "home"
 
     def told(tale: Tale, *, key: str = "") -> None:

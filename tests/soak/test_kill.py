@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.inside import show_checkout
 from tests.soak.killing import live_through
 from tests.soak.training import train_through
 
@@ -22,6 +23,7 @@ def test_a_controller_that_is_killed_at_any_moment_loses_and_repeats_nothing(
 
 
 def test_a_training_that_is_killed_at_any_moment_has_the_weights_of_an_undisturbed_one(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    show_checkout(monkeypatch)
     assert train_through(tmp_path, kills=5, seed=3) == []

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,9 @@ from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
+from tests.inside import program
 
-TRAINER = str(Path(__file__).with_name("trainer.py"))
+TRAINER = program(Path(__file__).with_name("trainer.py"))
 
 FREEZES = """
 import os, time
@@ -43,8 +43,7 @@ def gang(template: Template, nodes: Any = 3, procs: int | None = None) -> Templa
 
 def trainer(nodes: Any = 3, grace_s: float = 20, **env: str) -> Template:
     made = command(
-        sys.executable,
-        TRAINER,
+        *TRAINER,
         env=env,
         terminationGracePeriodSeconds=grace_s,
         volumes=[{"name": "ckpt", "mountPath": "/ckpt"}],

@@ -13,6 +13,7 @@ from fleetctl.specs.blocks.nodes import Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, eventually, script, story
+from tests.inside import show_checkout
 
 STANDIN = str(Path(__file__).with_name("standin"))
 DRIVER = """python3 -c '
@@ -31,7 +32,8 @@ def ray_job(text: str, nodes: Any = 2, *, ray: Any = True, **env: str) -> Templa
 
 class TestRay:
     @pytest.fixture(autouse=True)
-    def _supervisors(self, tmp_path: Path) -> Any:
+    def _supervisors(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+        show_checkout(monkeypatch)  # where the stand-in of Ray is
         yield
         stop_supervisors(tmp_path / ("d" * 30) / "home")
 

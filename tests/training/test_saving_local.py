@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.docs.fleet import Fleet
+from tests.inside import PYTHON
 
 # Saving takes longer than the grace of the template allows.
 SAVES_WHEN_ASKED = """
@@ -38,7 +38,7 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 
 
 def training(name: str, **template: Any) -> str:
-    command = [sys.executable, "-c", SAVES_WHEN_ASKED]
+    command = [PYTHON, "-c", SAVES_WHEN_ASKED]
     volumes = [{"name": name, "mountPath": "/ckpt"}]
     work = {"command": command, "volumes": volumes, "terminationGracePeriodSeconds": 0}
     spec = {
