@@ -102,6 +102,8 @@ def end(at: float, reason: str = "Completed", **more: Any) -> dict[str, Any]:
         ([end(9), end(8, "ExitCode:1")], "Completed", 0),  # node 0 decides
         ([end(9, "ExitCode:3"), end(8)], "ExitCode:3", 0),
         ([end(9, "ExitCode:3"), end(8, "Signal:KILL")], "Signal:KILL", 1),  # the first to fail
+        ([end(8, "ExitCode:1"), end(9, "OOMKilled")], "OOMKilled", 1),  # which is never a result
+        ([end(8, "ExitCode:1"), end(20, "Signal:KILL")], "ExitCode:1", 0),
         ([end(9, "NodeEnded", stopped=True), end(8, "Error")], "Error", 1),
         ([end(9, "Timeout", outside=True), end(8, "Timeout", outside=True)], "Timeout", 0),
         # What follows the loss of a machine is its consequence, and what came long before is not.

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 # Errors that come so soon after the loss of a node are its consequence: a broken connection.
 CONSEQUENCE_S = 60.0
+# By these the kernel ends a process, never a peer's failure; nodes see an end some time after it.
+BY_KERNEL = frozenset({"Signal:KILL", "OOMKilled"})
+SEEN_LATE_S = 5.0
 NODE_LOST = "NodeLost"
 RUNNING, SUCCEEDED, FAILED, LOST, STOPPED = "Running", "Succeeded", "Failed", "Lost", "Stopped"
 
@@ -24,11 +27,12 @@ def whole_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     - a lost node makes the attempt lost, whatever the others ended with soon after;
     - node 0 decides success;
-    - else the first to fail by its own clock says why, and which node that was;
+    - else the first to fail by its own clock says why, and which node that was; a node
+      that the kernel ended at about that time goes before those that ended by themselves;
     - else all were ended from outside, and node 0 says why.
     """
     failed = [rank for rank, end in enumerate(ends) if _failed(end)]
-    first = min(failed, key=lambda rank: (ends[rank]["at"], rank)) if failed else None
+    first = min(failed, key=lambda rank: (_failed_at(ends[rank]), rank), default=None)
     lost = [rank for rank, end in enumerate(ends) if end.get("lost")]
     if lost and (first is None or ends[lost[0]]["at"] <= ends[first]["at"] + CONSEQUENCE_S):
         return _of_lost(ends, lost[0])
@@ -39,6 +43,11 @@ def whole_end(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _failed(end: dict[str, Any]) -> bool:
     return not (end["ok"] or end.get("stopped") or end.get("outside") or end.get("lost"))
+
+
+def _failed_at(end: dict[str, Any]) -> float:
+    at: float = end["at"]
+    return at - SEEN_LATE_S if end["reason"] in BY_KERNEL else at
 
 
 def _of_lost(ends: Sequence[dict[str, Any]], rank: int) -> dict[str, Any]:
