@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Tell = Callable[[dict[str, Any]], None]
 
 READY_S = 600.0  # a worker without its head would try for longer
+SEEN_S = 5.0  # for the end of a leader to be seen, on a machine with too much to do
 PAUSE_S = 0.1
 SAID_BYTES_MAX = 2000
 FAILED = "RayFailed"
@@ -152,13 +153,16 @@ class _Cluster:
         raise _Failed(f"Ray's worker on this node ended: {self._last_words()}")
 
     def end_behind_us(self) -> None:
-        """`end`, once this process is gone: a worker that lost its head before the work's own end
-        is known would be taken for the cause of it.
+        """`end`, once this process is gone and whoever keeps the run has seen that: a worker that
+        lost its head before the work's own end is known would be taken for the cause of it.
         """
         leader = os.getpid()
         if os.fork() == 0:
             os.setsid()
             while os.getppid() == leader:
+                time.sleep(PAUSE_S / 10)
+            until_s = time.monotonic() + SEEN_S
+            while os.path.exists(f"/proc/{leader}") and time.monotonic() < until_s:
                 time.sleep(PAUSE_S / 10)
             self.end()
             os._exit(0)
