@@ -29,9 +29,9 @@ from fleetctl.providers.daytona.runs.deletes import discard, end
 from fleetctl.providers.daytona.runs.endings import is_over, state_of
 from fleetctl.providers.daytona.runs.streams import Put, pieces
 from fleetctl.providers.remote.connection.throttled import unless_throttled
+from fleetctl.providers.remote.sandboxes.session import RemoteSession
 
 NAME = "driver"  # of the session in the sandbox
-LAST_WORDS_CHARACTERS = 2000
 PIECES_AHEAD = 256
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0  # until a stream that dropped is opened anew
 
@@ -84,22 +84,15 @@ async def _start_driver(sandbox: daytona.AsyncSandbox, workspace: str) -> str:
     return await unless_throttled(begun, patience_s=CALL_S)
 
 
-class DaytonaSession:
-    place_root = ""
-    workspace = ""
-    committed_late = ""
-
+class DaytonaSession(RemoteSession):
     def __init__(
         self, shared: Shared, sandbox: daytona.AsyncSandbox, command: str, *, lifetime_s: float
     ) -> None:
+        super().__init__(lifetime_s=lifetime_s)
         self._shared = shared
         self._sandbox = sandbox
         self._command = command
         self._heard = 0  # characters of the driver's standard output
-        self._words = ""
-        self._why = ""
-        self._age = asyncio.create_task(self._end_after(lifetime_s))
-        self._stopping: asyncio.Task[None] | None = None
 
     async def send(self, line: str) -> None:
         process = self._sandbox.process
@@ -114,16 +107,14 @@ class DaytonaSession:
             raise
 
     async def lines(self) -> AsyncIterator[str]:
-        left, again_s = "", AGAIN_S
+        again_s = AGAIN_S
         while True:
             before = self._heard
             try:
                 async with contextlib.aclosing(self._pieces()) as fresh:
                     async for piece in fresh:
-                        *whole, left = (left + piece).split("\n")
-                        for line in whole:
-                            if line.strip():
-                                yield line.strip()
+                        for line in self._lines_of(piece):
+                            yield line
                 break  # the command has ended
             except Exception as error:
                 if not is_of_the_sdk(error):
@@ -136,51 +127,30 @@ class DaytonaSession:
 
     def _pieces(self) -> AsyncGenerator[str, None]:
         """What is new of the driver's output. A stream tells it from the first byte on."""
-        told = 0
+        streamed = 0  # characters of this stream
 
         async def read(put: Put[str]) -> None:
             async def take(text: str) -> None:
-                nonlocal told
-                fresh = text[max(0, self._heard - told) :]
-                told += len(text)
+                nonlocal streamed
+                fresh = text[max(0, self._heard - streamed) :]
+                streamed += len(text)
                 if fresh:
                     self._heard += len(fresh)
                     await put(fresh)
 
             process = self._sandbox.process
-            await process.get_session_command_logs_async(NAME, self._command, take, self._note)
+            await process.get_session_command_logs_async(
+                NAME, self._command, take, self._hear_error
+            )
 
         return pieces(read, ahead=PIECES_AHEAD)
-
-    def _note(self, text: str) -> None:
-        self._words = " ".join((self._words + text).split())[-LAST_WORDS_CHARACTERS:]
-
-    def ending(self) -> str:
-        why = self._why or "its sandbox ended"
-        return f"{why}; its last words: {self._words}" if self._words else why
 
     async def reload(self) -> None:
         """Volumes show what others wrote as soon as it is there."""
 
-    async def stop(self) -> None:
-        if self._stopping is None or (self._stopping.done() and self._stopping.exception()):
-            self._stopping = asyncio.create_task(self._stop())
-        await asyncio.shield(self._stopping)
-
-    async def _stop(self) -> None:
+    async def _end_sandbox(self) -> None:
         await end(await self._shared.connection.client(), self._sandbox, deadline_s=CALL_S)
-        if self._age is not asyncio.current_task():
-            self._age.cancel()
         await self._shared.leave()
-
-    async def _end_after(self, lifetime_s: float) -> None:
-        """Daytona's own limit counts from the first moment of the sandbox and leaves room for that;
-        this one counts from the driver's.
-        """
-        await asyncio.sleep(lifetime_s)
-        self._why = f"its lifetime of {lifetime_s:g} s was over"
-        with contextlib.suppress(FleetctlError):  # then Daytona ends it a little later
-            await self.stop()
 
     async def _is_over(self, error: Exception) -> bool:
         """Whether a stream broke because there is nothing more to hear."""
@@ -204,10 +174,8 @@ class DaytonaSession:
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CALL_S):
                 ended = await self._sandbox.process.get_session_command(NAME, self._command)
-                code = ended.exit_code
-                if code is not None:
-                    how = f"was ended by signal {code - 128}" if code > 128 else ""
-                    self._why = self._why or f"its process {how or f'ended with exit code {code}'}"
+                if ended.exit_code is not None:
+                    self._process_ended(int(ended.exit_code))
 
 
 _: OpenSession = open_session

@@ -28,6 +28,7 @@ from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.modal.connection.client import Connection, import_sdk
 from fleetctl.providers.modal.connection.errors import asking, certain
 from fleetctl.providers.paths import jobs_dir, make_private
+from fleetctl.providers.remote.sandboxes.session import LAST_WORDS_CHARACTERS
 from fleetctl.providers.sources.pinning import current
 from fleetctl.specs.blocks.template import Image, Source, Template, VolumeMount
 
@@ -44,7 +45,6 @@ START_SLACK_S = 120.0  # for a sandbox to start and to clone
 LATE_S = 5.0  # an answer that was lost, or is not waited for, may be of a request still on its way
 LOOK_S = 0.2
 LIFE_MAX_S = 86_400  # Modal ends every sandbox after a day
-LAST_WORDS_CHARACTERS = 2000
 log = logging.getLogger(__name__)
 
 

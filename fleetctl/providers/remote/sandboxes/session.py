@@ -1,0 +1,69 @@
+"""What is the same of every interpreter's session in a sandbox elsewhere: when and how often it is
+ended, why it ended, and how a driver's output becomes lines.
+
+Each such provider's session is built on this; it says how its sandbox is ended and heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+
+from fleetctl.common.errors import FleetctlError
+
+LAST_WORDS_CHARACTERS = 2000  # of what the driver wrote on its standard error
+
+
+class RemoteSession(ABC):
+    place_root = ""
+    workspace = ""
+    committed_late = ""
+
+    def __init__(self, *, lifetime_s: float) -> None:
+        """lifetime_s: how long the driver may live. The provider's own limit counts from the first
+        moment of the sandbox and leaves room for that; this one counts from the driver's.
+        """
+        self._why = ""
+        self._last_words = ""
+        self._unfinished = ""  # the driver's last line, as far as it was heard
+        self._age = asyncio.create_task(self._end_after(lifetime_s))
+        self._stopping: asyncio.Task[None] | None = None
+
+    def ending(self) -> str:
+        why = self._why or "its sandbox ended"
+        return f"{why}; its last words: {self._last_words}" if self._last_words else why
+
+    async def stop(self) -> None:
+        if self._stopping is None or (self._stopping.done() and self._stopping.exception()):
+            self._stopping = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        await self._end_sandbox()
+        self._age.cancel()
+
+    @abstractmethod
+    async def _end_sandbox(self) -> None:
+        """Raises Unavailable when it cannot be ended now; it is asked again then."""
+
+    async def _end_after(self, lifetime_s: float) -> None:
+        await asyncio.sleep(lifetime_s)
+        self._why = f"its lifetime of {lifetime_s:g} s was over"
+        with contextlib.suppress(FleetctlError):  # then the provider ends it a little later
+            await self.stop()
+
+    def _lines_of(self, piece: str) -> list[str]:
+        """The lines that a piece of the driver's output completes, without empty ones."""
+        *whole, self._unfinished = (self._unfinished + piece).split("\n")
+        return [line.strip() for line in whole if line.strip()]
+
+    def _hear_error(self, piece: str) -> None:
+        """Keep the end of what the driver writes on its standard error."""
+        words = " ".join((self._last_words + piece).split())
+        self._last_words = words[-LAST_WORDS_CHARACTERS:]
+
+    def _process_ended(self, code: int) -> None:
+        """The reason, unless a better one is known already. code: as a shell tells it."""
+        how = f"was ended by signal {code - 128}" if code > 128 else f"ended with exit code {code}"
+        self._why = self._why or f"its process {how}"
