@@ -6,14 +6,14 @@ that importing this costs nothing.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.providers.daytona.connection.throttles import RATE_LIMITED, Throttle
+from fleetctl.providers.remote.connection.asking import ASK_AGAIN_S, asked
 
 KEY_HINT = "export DAYTONA_API_KEY=..., a key of app.daytona.io/dashboard/keys"
 RATE_AFTER_S = 5.0  # when Daytona does not say how long
@@ -21,7 +21,6 @@ RATE_AFTER_S = 5.0  # when Daytona does not say how long
 QUOTA_AFTER_S = 2.0
 SUSPENDED_AFTER_S = 120.0  # only a person can lift it; to ask costs nothing
 KEY_AFTER_S = 10.0  # the same; a key that is being replaced is there soon
-ASK_AGAIN_S = 5.0
 VOLUME_AFTER_S = 2.0
 WORDS_MAX = 400
 UNKNOWN_ANSWER = "UnknownAnswer"
@@ -51,10 +50,9 @@ _OF_THE_ORDER = re.compile(
 )
 
 
-@asynccontextmanager
-async def asking(
+def asking(
     what: str, *, deadline_s: float, throttle: Throttle | None = None
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """A call that may be made again at will, under our own deadline: the SDK's are minutes long.
 
     what: such as `sandbox x cannot be ended`. throttle: of the calls of its kind. Raises Refused or
@@ -62,22 +60,16 @@ async def asking(
     """
     if throttle is not None:
         throttle.check(what)
-    try:
-        async with asyncio.timeout(deadline_s):
-            yield
-    except FleetctlError:
-        raise
-    except TimeoutError as error:
-        raise Unavailable(f"{what}: Daytona does not answer", retry_after_s=ASK_AGAIN_S) from error
-    except Exception as error:
+
+    def translate(error: Exception) -> FleetctlError | None:
         if is_not_found(error) or is_conflict(error) or not is_of_the_sdk(error):
-            raise
+            return None
         certain_error = certain(error, what)
         if throttle is not None:
             throttle.hear(certain_error)
-        raise certain_error or Unavailable(
-            f"{what}: {words(error)}", retry_after_s=ASK_AGAIN_S
-        ) from error
+        return certain_error or Unavailable(f"{what}: {words(error)}", retry_after_s=ASK_AGAIN_S)
+
+    return asked(what, service="Daytona", deadline_s=deadline_s, translate=translate)
 
 
 def unknown_answer(message: str) -> Unavailable:

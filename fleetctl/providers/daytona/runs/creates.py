@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.daytona.connection.errors import (
-    ASK_AGAIN_S,
     OF_NOBODY,
     certain,
     is_conflict,
@@ -32,6 +31,7 @@ from fleetctl.providers.daytona.runs import endings
 from fleetctl.providers.daytona.runs.endings import ENDS_LABEL, state_of
 from fleetctl.providers.daytona.runs.sandboxes import GUEST_LABEL, DaytonaSandboxes
 from fleetctl.providers.daytona.runs.streams import Guest
+from fleetctl.providers.remote.connection.asking import ASK_AGAIN_S
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.creates import Making, Makings

@@ -6,12 +6,11 @@ there, so that importing this costs nothing.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.providers.remote.connection.asking import ASK_AGAIN_S, asked
 
 # The controller keeps the environment that it was started with.
 TOKEN_HINT = "run `modal token new`, or export MODAL_TOKEN_ID and MODAL_TOKEN_SECRET and run `fleetctl down`; then apply again"  # noqa: E501, S105
@@ -21,7 +20,6 @@ LIMIT_AFTER_S = 120.0  # only a person can lift it; a question costs next to not
 # The least; who asks backs off from it. One of our own that ends makes room long before.
 QUOTA_AFTER_S = 2.0
 ACCOUNT_AFTER_S = 15.0  # a token may be mended at any moment, or was refused by mistake
-ASK_AGAIN_S = 5.0
 WORDS_MAX = 400
 
 # What grpclib says of an answer that no gRPC server gave: a proxy's page, or a load balancer's.
@@ -36,26 +34,21 @@ _MONEY = ("spend", "billing", "budget", "credit", "payment")
 _QUOTA = ("quota", "limit", "too many", "maximum", "exceeded your")
 
 
-@asynccontextmanager
-async def asking(what: str, *, deadline_s: float) -> AsyncIterator[None]:
+def asking(what: str, *, deadline_s: float) -> AbstractAsyncContextManager[None]:
     """A call that may be made again at will, under our own deadline: the SDK's are minutes long.
 
     what: such as `sandbox sb-1 cannot be ended`. Raises Refused or Unavailable; a NotFoundError
     passes, because it is an answer.
     """
-    try:
-        async with asyncio.timeout(deadline_s):
-            yield
-    except FleetctlError:
-        raise
-    except TimeoutError as error:
-        raise Unavailable(
-            f"{what}: Modal does not answer", retry_after_s=ASK_AGAIN_S, hint="fleetctl doctor"
-        ) from error
-    except Exception as error:
+
+    def translate(error: Exception) -> FleetctlError | None:
         if is_not_found(error) or not is_of_the_sdk(error):
-            raise
-        raise certain(error, what) or unknown(error, what) from error
+            return None
+        return certain(error, what) or unknown(error, what)
+
+    return asked(
+        what, service="Modal", deadline_s=deadline_s, translate=translate, hint="fleetctl doctor"
+    )
 
 
 def certain(error: Exception, what: str) -> FleetctlError | None:
