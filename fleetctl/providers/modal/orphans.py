@@ -22,7 +22,7 @@ from fleetctl.providers.modal.assets import volumes
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking, is_not_found
 from fleetctl.providers.modal.connection.whereabouts import Memory
-from fleetctl.providers.modal.functions.deployments import APPS
+from fleetctl.providers.modal.functions.deployments import APPS, stop_app
 from fleetctl.providers.paths import checked
 from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.sandboxes import names
@@ -71,7 +71,7 @@ class ModalOrphans:
             volumes_used.forget(self._place, orphan.handle)
             return
         if orphan.kind == FUNCTION:
-            await self._stop(client, orphan.handle)
+            await stop_app(client, orphan.handle, deadline_s=END_S)
             return
         import modal
         from modal import exception as sdk
@@ -118,17 +118,6 @@ class ModalOrphans:
         store = names.fleet_of(carried)
         found = Orphan(self._name, name, store, "", "", "", 0.0, kind=FUNCTION, users=users)
         return [found] if store else []
-
-    async def _stop(self, client: modal.Client, name: str) -> None:
-        import modal
-
-        try:
-            async with asking(f"the function's app `{name}` cannot be stopped", deadline_s=END_S):
-                app = await modal.App.lookup.aio(name, client=client)
-                await app.stop.aio(client=client)
-        except Exception as error:
-            if not is_not_found(error):
-                raise
 
     async def _of_app(self, client: modal.Client, app_id: str) -> list[Orphan]:
         import modal

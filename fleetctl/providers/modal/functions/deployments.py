@@ -232,17 +232,8 @@ class Deployments:
                 await function.autoscaler.update.aio(min_containers=0)
 
     async def _stop(self, name: str) -> None:
-        import modal
-
         self.forget(name)
-        client = await self._connection.client()
-        try:
-            async with asking(f"the function's app `{name}` cannot be stopped", deadline_s=CALL_S):
-                app = await modal.App.lookup.aio(name, client=client)
-                await app.stop.aio(client=client)
-        except Exception as error:
-            if not is_not_found(error):
-                raise
+        await stop_app(await self._connection.client(), name, deadline_s=CALL_S)
 
     @asynccontextmanager
     async def _locked(self, app: str) -> AsyncIterator[None]:
@@ -267,6 +258,19 @@ class Deployments:
 
 # What all calls of a function share. Work, parameters and variables travel with each call.
 _CONTENT = {"image", "source", "resources", "volumes"}
+
+
+async def stop_app(client: modal.Client, name: str, *, deadline_s: float) -> None:
+    """End a function and its containers. Idempotent. Raises Refused and Unavailable."""
+    import modal
+
+    try:
+        async with asking(f"the function's app `{name}` cannot be stopped", deadline_s=deadline_s):
+            app = await modal.App.lookup.aio(name, client=client)
+            await app.stop.aio(client=client)
+    except Exception as error:
+        if not is_not_found(error):
+            raise
 
 
 def fleet(store_id: str) -> str:
