@@ -17,9 +17,9 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import RunState
 from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.shared.settings import Settings
-from fleetctl.providers.modal import provider
 from fleetctl.providers.modal.connection import errors
 from fleetctl.providers.modal.runs import creates, gpu_queue
+from fleetctl.providers.remote import provider
 from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.modal.running import ModalEmulator

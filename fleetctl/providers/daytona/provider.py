@@ -6,7 +6,6 @@ and labels, and what runs said is mirrored below $FLEETCTL_HOME/daytona.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -40,12 +39,11 @@ from fleetctl.providers.daytona.runs.streams import Guest
 from fleetctl.providers.paths import provider_dir
 from fleetctl.providers.prices import table as prices
 from fleetctl.providers.remote.assets import volumes_used
-from fleetctl.providers.remote.provider import RemoteProvider
+from fleetctl.providers.remote.provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.providers.remote.runs.guest_order import Place, guest_order
+from fleetctl.providers.remote.runs.guest_order import Place
 from fleetctl.providers.remote.runs.lifetimes import work_s
-from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.specs.blocks.template import Resources, Template
 
@@ -53,12 +51,10 @@ if TYPE_CHECKING:
     import daytona
 
 SORT = "daytona"
-BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 # Before Daytona ends a sandbox at its age, so that the task can save what it has; of a short life a
 # part of it.
 LEAVE_S, LEAVE_PART = 300.0, 0.2
 UPLOAD_S = 60.0  # of the guest
-REACH_S = 4.0
 
 CONTRACT = Contract(
     visibility_bound_s=10.0,  # of lists: the vendor's own tests wait 5 s for their index
@@ -249,8 +245,7 @@ class DaytonaProvider(RemoteProvider):
             left_s=work_s(left_s, leave_s=leave_s, grace_s=grace_s),
             note=machines.machine(request.template.resources).note,
         )
-        async with asyncio.timeout(BEGIN_S):
-            await self._runs.begin(request, Work(guest_order(request, place), request.secrets))
+        await self._hand_in(request, place)
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,6 @@ and tags, and what runs said is mirrored below $FLEETCTL_HOME/modal.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
@@ -49,20 +48,17 @@ from fleetctl.providers.modal.runs.creates import Creating, Parts
 from fleetctl.providers.modal.runs.sandboxes import ModalSandboxes
 from fleetctl.providers.paths import provider_dir
 from fleetctl.providers.remote.assets import volumes_used
-from fleetctl.providers.remote.provider import RemoteProvider
+from fleetctl.providers.remote.provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs import resumption, scratch
 from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.providers.remote.runs.guest_order import Place, guest_order
+from fleetctl.providers.remote.runs.guest_order import Place
 from fleetctl.providers.remote.runs.lifetimes import work_s
-from fleetctl.providers.remote.sandboxes.base import Work
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import SCALEDOWN_S_MIN
 
-BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
 # Before Modal ends a sandbox at its age, so that the task can save and its volumes are committed.
 LEAVE_S = 300.0
-REACH_S = 4.0
 
 CONTRACT = Contract(
     visibility_bound_s=5.0,  # a guess: no figure is published
@@ -322,8 +318,7 @@ class ModalProvider(RemoteProvider):
             left_s=work_s(self._settings.lifetime_s - age_s, leave_s=LEAVE_S, grace_s=grace_s),
             note=note,
         )
-        async with asyncio.timeout(BEGIN_S):
-            await self._runs.begin(request, Work(guest_order(request, place), request.secrets))
+        await self._hand_in(request, place)
 
     async def _note_of_volumes(self, request: RunRequest) -> str:
         """What people should know of the volumes that they brought; "" when nothing is special."""

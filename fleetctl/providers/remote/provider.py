@@ -18,11 +18,15 @@ from fleetctl.providers.contract.base import LogChunk, Notify, RunRef, RunReques
 from fleetctl.providers.paths import checked, jobs_dir, make_private
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
+from fleetctl.providers.remote.runs.guest_order import Place, guest_order
 from fleetctl.providers.remote.runs.runs import RemoteRuns
-from fleetctl.providers.remote.sandboxes.base import Sandboxes
+from fleetctl.providers.remote.sandboxes.base import Sandboxes, Work
 from fleetctl.providers.remote.sandboxes.creates import Makings
 from fleetctl.providers.sources.taken import revision_in
 from fleetctl.specs.blocks.template import Template
+
+BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again after that
+REACH_S = 4.0  # for a service to answer whether it is there
 
 
 class Marked(Sandboxes, Protocol):
@@ -89,6 +93,11 @@ class RemoteProvider(ABC):
             return known
         make_private(self._job(request.uid))  # from now on the service may hold something of ours
         return await self._creating.make(request)
+
+    async def _hand_in(self, request: RunRequest, place: Place) -> None:
+        """Begin the work in its sandbox. Raises TimeoutError as `_begin` does."""
+        async with asyncio.timeout(BEGIN_S):
+            await self._runs.begin(request, Work(guest_order(request, place), request.secrets))
 
     async def _stop(self, ref: RunRef, *, grace_s: float) -> None:
         handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
