@@ -194,8 +194,8 @@ def _conditions(
     ):
         holds = plan.phase is phase
         if holds or name in old:
-            said = (plan.reason, message_of(plan.message)) if holds else ("", "")
-            out.append(_condition(name, holds, said, old, now_s))
+            shown = (plan.reason, message_of(plan.message)) if holds else ("", "")
+            out.append(_condition(name, holds, shown, old, now_s))
     if desired.allowance.accounts:
         over = _over(plan, desired)
         out.append(_condition("BudgetOK", not any(over), over, old, now_s))

@@ -184,10 +184,10 @@ def content_of(
     template: Template, pins: Pins = NO_PINS, params_from: ParamsFrom | None = None
 ) -> str:
     """16 hex digits over what can change a result, a unit's own parameters aside."""
-    told = work_of(template, pins.revision)
+    work = work_of(template, pins.revision)
     if pins.function:
-        told["function"] = pins.function
-    return short_hash(told | _given(params_from, pins))
+        work["function"] = pins.function
+    return short_hash(work | _given(params_from, pins))
 
 
 def given_params(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object] | None:
@@ -213,32 +213,32 @@ def after(earlier: str, own: str) -> str:
 
 def content_of_function(spec: FunctionSpec, revision: str) -> str:
     """The same over what a Function gives all tasks that call it."""
-    told = spec.model_dump(mode="json", include=set(_FUNCTION_WORK), exclude_defaults=True)
+    work = spec.model_dump(mode="json", include=set(_FUNCTION_WORK), exclude_defaults=True)
     if spec.source is not None:
-        told["source"] = source_told(spec.source, revision)
-    return short_hash(told)
+        work["source"] = source_told(spec.source, revision)
+    return short_hash(work)
 
 
 def work_of(template: Template, revision: str) -> dict[str, object]:
     """The fields of a template that can change a result, as JSON; its source by what it holds."""
-    told = template.model_dump(mode="json", include=set(TEMPLATE_WORK), exclude_defaults=True)
+    work = template.model_dump(mode="json", include=set(TEMPLATE_WORK), exclude_defaults=True)
     if template.source is not None:
-        told["source"] = source_told(template.source, revision)
-    return told
+        work["source"] = source_told(template.source, revision)
+    return work
 
 
 def source_told(source: Source, revision: str) -> dict[str, object]:
     """A source by what it holds, as far as that is known, and where the task finds it."""
-    told = source.model_dump(mode="json", exclude_defaults=True)
+    document = source.model_dump(mode="json", exclude_defaults=True)
     if source.path is not None:
         # Where it lay is told by its name alone: two checkouts of one repository agree.
-        told["path"] = directory_name(source.path)
+        document["path"] = directory_name(source.path)
         if revision:
-            told.pop("exclude", None)
-            told["revision"] = revision
+            document.pop("exclude", None)
+            document["revision"] = revision
     elif revision:
-        told["git"]["ref"] = revision  # as if the commit had been named
-    return told
+        document["git"]["ref"] = revision  # as if the commit had been named
+    return document
 
 
 def directory_name(path: str) -> str:

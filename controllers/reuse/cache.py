@@ -153,12 +153,12 @@ def _untried(controller: KindController, history: History) -> Iterator[Unit]:
 
 def _told(case: _Case) -> object:
     template, facts = case.template, case.facts
-    told = work_of(template, facts.revision)
-    told.pop("function", None)  # what it adds is in the template
+    work = work_of(template, facts.revision)
+    work.pop("function", None)  # what it adds is in the template
     # Equal names are other secrets there; nothing else differs by the namespace alone.
     elsewhere = template.secrets and facts.namespace != DEFAULT_NAMESPACE
     return {
-        "template": told,
+        "template": work,
         "volumes": [facts.volumes[mount.name] for mount in template.volumes],
         # Without an image the software is what the places themselves bring.
         "places": list(case.places) if template.image is None else [],

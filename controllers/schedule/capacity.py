@@ -179,8 +179,8 @@ def _learned(moved: Run, wait: Wait, history: History, desired: Desired, now_s: 
     spill = desired.controller.placement(moved.template_hash).spill
     after_s = max(PROBE_AFTER_S_MIN, spill.after_s)
     slots = max(0, held - waiting)
-    said = spill_reason(wait.reason) or wait.reason
-    return Shortage(slots, now_s + after_s, f"it answered {said}")
+    reason = spill_reason(wait.reason) or wait.reason
+    return Shortage(slots, now_s + after_s, f"it answered {reason}")
 
 
 def _moves(wait: Wait, run: Run, desired: Desired, now_s: float) -> bool:

@@ -40,9 +40,9 @@ def stopping(history: History) -> tuple[str, ...]:
 
 def stopping_because(history: History, desired: Desired) -> tuple[str, ...]:
     """The same, and what keeps them from being confirmed gone."""
-    told = stopping(history)
-    if not told and not history.sandboxes:
+    rules = stopping(history)
+    if not rules and not history.sandboxes:
         return ()
     why = [trouble.message for trouble in desired.troubles.values()]
     why += [text for name, text in desired.held.items() if name in history.live]
-    return (f"{told[0]}: {why[0]}", *why[1:]) if told and why else (*why, *told)
+    return (f"{rules[0]}: {why[0]}", *why[1:]) if rules and why else (*why, *rules)

@@ -54,17 +54,17 @@ def suggest(
     random = np.random.default_rng([seed & 0xFFFFFFFF, index])
     taken = {key_of(trial.point) for trial in trials if trial.own}
     known = [trial for trial in trials if features_of(vary, trial.point) is not None]
-    told = _chosen([it for it in known if it.value is not None], random)
+    scored = _chosen([it for it in known if it.value is not None], random)
     cubes = random.random((CANDIDATES, len(vary)))
-    if len({it.value for it in told}) < 2:
+    if len({it.value for it in scored}) < 2:
         return first_new(vary, fixed, cubes, taken)
-    x = np.array([features_of(vary, it.point) for it in told])
-    model = Model(x, _standard([it.value for it in told]), _groups(vary), random)
+    x = np.array([features_of(vary, it.point) for it in scored])
+    model = Model(x, _standard([it.value for it in scored]), _groups(vary), random)
     running = [features_of(vary, it.point) for it in known if it.value is None]
     if running:
         model.pretend(np.array(running))
     best = np.argsort(model.mean(x))[:BEST]
-    near = [_cube(vary, told[at].point) for at in best]
+    near = [_cube(vary, scored[at].point) for at in best]
     tried = [cubes, *(_moved(vary, it, sd, AROUND, random) for it in near for sd in NEAR)]
     winner, points = _best_new(model, vary, fixed, np.vstack(tried), taken)
     for sd in CLOSER:

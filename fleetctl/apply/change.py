@@ -128,9 +128,9 @@ def _all_new(found: Impact, kind: str) -> str:
     """`500 tasks: 412 cached, 88 to run`; nothing while nobody knows how many there are."""
     if found.total is None:
         return ""
-    said = _units(found.total, kind)
+    units = _units(found.total, kind)
     return (
-        f"{said}: {found.cached:,} cached, {found.to_run or 0:,} to run" if found.cached else said
+        f"{units}: {found.cached:,} cached, {found.to_run or 0:,} to run" if found.cached else units
     )
 
 

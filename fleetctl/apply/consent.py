@@ -45,7 +45,7 @@ def check(changes: Sequence[Change], approved: Collection[str], now_s: float) ->
             spares = spares or (change.impact is not None and change.impact.spared > 0)
         if change.outcome == PRUNED and deletes_data(change.after) and change.key not in approved:
             losses.append(f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)")
-        losses.extend(told for name, told in asked_about(change) if name not in approved)
+        losses.extend(loss for name, loss in asked_about(change) if name not in approved)
     if losses:
         rest = ", or --rollout=FinishRunning to let running work end first" if spares else ""
         rest += ", or --keep-finished to leave finished work as it is" if keeps else ""

@@ -189,8 +189,8 @@ def winner_note(resource: Resource) -> str:
     """What it takes from a sweep, as a sentence; empty where it takes nothing."""
     if sweep := waits_for(resource):
         return f"its search begins from the trials of sweep/{sweep}, once that is over"
-    told = winner_told(resource)
-    return f"its parameters are {told}" if told else ""
+    winner = winner_told(resource)
+    return f"its parameters are {winner}" if winner else ""
 
 
 def named_volumes(

@@ -230,8 +230,8 @@ def _with_consequences(
         return notes
     before = json.loads(known.status or "{}").get("contents")
     if before is None or list(kind.contents_of(manifest.spec, pins_of(notes))) != before:
-        for said in (KEPT, FINISHING, ROLLOUT, RERUN):
-            notes.pop(said, None)
+        for outcome in (KEPT, FINISHING, ROLLOUT, RERUN):
+            notes.pop(outcome, None)
         if options.keep_finished:
             notes[KEPT] = repr(now_s)
         assert isinstance(manifest.spec, Execution)
@@ -248,8 +248,8 @@ def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldCh
     before, revision = old.get(REVISION, ""), new.get(REVISION, "")
     looked = options.looked.get(after.key)
     if before != revision and revision and looked is not None and options.sources is not None:
-        told = options.sources.changed(old, looked)
-        yield FieldChange("source", before or UNSET, revision, told)
+        changed = options.sources.changed(old, looked)
+        yield FieldChange("source", before or UNSET, revision, changed)
     if old.get(FUNCTION, "") != new.get(FUNCTION, ""):
         was, now = old.get(FUNCTION) or UNSET, new.get(FUNCTION) or UNSET
         yield FieldChange("function", was, now, MOVED)

@@ -125,11 +125,11 @@ class Fleet:
             uid = must_find(self._target(key), reading).resource.uid
 
             def met() -> bool:
-                told = answer(wanted, reading.by_uid(uid))
-                if told.outcome is Outcome.IMPOSSIBLE:
+                verdict = answer(wanted, reading.by_uid(uid))
+                if verdict.outcome is Outcome.IMPOSSIBLE:
                     hint = f"fleetctl describe {key}"
-                    raise GoalMissed(f"{key} cannot meet `{goal_}`: {told.because}", hint=hint)
-                return told.outcome is Outcome.MET
+                    raise GoalMissed(f"{key} cannot meet `{goal_}`: {verdict.because}", hint=hint)
+                return verdict.outcome is Outcome.MET
 
             self._until(reading, met, timeout_s, [key])
         return self.get(key)

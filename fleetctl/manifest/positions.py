@@ -45,12 +45,12 @@ def _problem(finding: Finding, root: Root, document: Document) -> Problem:
     line, column = _position(root, finding.path, at_key=finding.at_key)
     if finding.row and _begins_a_block(document.text, (line, column)):
         line, column = line + finding.row, 1
-    said, hint = finding.problem, finding.hint
+    problem, hint = finding.problem, finding.hint
     if finding.path in root.written:
         # 3.10 is not to be shown as 3.1, nor 3e-5 as 3e-05: the author looks for what is written.
-        said, hint = (_as_written(it, root.written[finding.path]) for it in (said, hint))
-    told = (path_text(finding.subject) or "the document") + said
-    return Problem(document.path, line, column, told, hint)
+        problem, hint = (_as_written(it, root.written[finding.path]) for it in (problem, hint))
+    message = (path_text(finding.subject) or "the document") + problem
+    return Problem(document.path, line, column, message, hint)
 
 
 def _as_written(text: str, written: str) -> str:

@@ -100,7 +100,7 @@ def check(file: Path, into: Path) -> About:
     about = read(file)
     into.mkdir(mode=0o700)
     with tarfile.open(file) as packed:
-        for name, told in about.files.items():
+        for name, expected in about.files.items():
             if name not in {Path(one).name for one in FILES}:
                 raise _no_backup(file)
             source = packed.extractfile(name)
@@ -114,7 +114,7 @@ def check(file: Path, into: Path) -> About:
                     target.write(part)
                 target.flush()
                 os.fsync(target.fileno())
-            whole = seen.hexdigest() == told["sha256"]
+            whole = seen.hexdigest() == expected["sha256"]
             finding = _finding(into / name) if whole else "it is not what was written"
             if finding:
                 raise Refused(

@@ -50,15 +50,15 @@ class Required:
         except Refused as error:
             raise UsageError(f"{where}: {error}", hint=error.hint) from error
         except (Unavailable, TimeoutError) as error:
-            said = str(error) or f"the repository did not answer within {READ_S:g} s"
-            raise UsageError(f"{where} cannot be read from here: {said}", hint=HINT) from error
+            problem = str(error) or f"the repository did not answer within {READ_S:g} s"
+            raise UsageError(f"{where} cannot be read from here: {problem}", hint=HINT) from error
         whole = image.model_copy(update={"pip": (*image.pip, *listed), "requirements": None})
         changed = holder.model_copy(update={"image": whole})
         if holder is not manifest.spec:
             changed = manifest.spec.model_copy(update={"template": changed})
         for finding in wrong_in(changed):
-            said = path_text(finding.subject) + finding.problem
-            raise UsageError(f"{where}: {said}", hint=finding.hint)
+            problem = path_text(finding.subject) + finding.problem
+            raise UsageError(f"{where}: {problem}", hint=finding.hint)
         return replace(manifest, spec=changed)
 
     async def _listed(self, source: GitSource, commit: str, file: str) -> tuple[str, ...]:

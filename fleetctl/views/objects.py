@@ -178,8 +178,8 @@ def _status(seen: View, now_s: float) -> dict[str, object]:
     status = {"phase": PENDING, "active": 0, "succeeded": 0, "failed": 0, **dated(seen.status)}
     if newest := seen.map("checkpoint"):
         at_s = newest.get("at")
-        told = timestamp(at_s) if isinstance(at_s, (int, float)) else at_s
-        status["checkpoint"] = {**newest, "at": told}
+        shown = timestamp(at_s) if isinstance(at_s, (int, float)) else at_s
+        status["checkpoint"] = {**newest, "at": shown}
     if seen.conditions:
         status["conditions"] = [dated(condition) for condition in seen.conditions]
     if seen.resource.deleted_at_s is not None:

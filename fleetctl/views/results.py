@@ -17,9 +17,9 @@ def result_rows(seen: View, reading: Reading) -> Iterator[dict[str, object]]:
     """Rows of tasks that the newest spec has; those of a larger, older one are left out."""
     names = metric_names(seen)
     total = seen.status.get("total") if seen.current else None
-    told = "unwantedIndexes" in seen.status  # not by a controller of an older version
+    listed = "unwantedIndexes" in seen.status  # not by a controller of an older version
     for one in reading.tasks(seen, results=True):
-        if not told and isinstance(total, int) and one.run.index >= total:
+        if not listed and isinstance(total, int) and one.run.index >= total:
             return
         if not one.wanted and seen.current:
             continue
@@ -62,8 +62,8 @@ def front_of(rows: Iterable[Mapping[str, object]], goals: Sequence[tuple[str, st
         numbers = [it for it in values if isinstance(it, (int, float)) and isfinite(it)]
         counts = row["state"] in (SUCCEEDED, CACHED) and not row["outdated"]
         if counts and len(numbers) == len(goals):
-            told = zip(numbers, goals, strict=True)
-            front.add(int(str(row["index"])), tuple(signed(it, goal) for it, (_, goal) in told))
+            pairs = zip(numbers, goals, strict=True)
+            front.add(int(str(row["index"])), tuple(signed(it, goal) for it, (_, goal) in pairs))
     return [index for index, _ in front]
 
 

@@ -58,11 +58,11 @@ class Client:
     async def _answer(self, body: bytes) -> Answer | str:
         """What came, or why nothing did as the rest of a sentence."""
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[Answer | str] = loop.create_future()
+        answered: asyncio.Future[Answer | str] = loop.create_future()
 
         def tell(found: Answer | str) -> None:
-            if not told.done():
-                told.set_result(found)
+            if not answered.done():
+                answered.set_result(found)
 
         def ask() -> None:
             found = self._post(body)
@@ -71,7 +71,7 @@ class Client:
 
         Thread(target=ask, name="wandb", daemon=True).start()
         try:
-            return await asyncio.wait_for(told, 2 * TIMEOUT_S)
+            return await asyncio.wait_for(answered, 2 * TIMEOUT_S)
         except TimeoutError:
             return f" within {2 * TIMEOUT_S:g} s"
 
@@ -114,28 +114,28 @@ def _data(status: int, headers: Mapping[str, str], answer: bytes) -> Mapping[str
         data = found.get("data")
         if isinstance(data, dict):
             return data
-    said = _said(found)
+    message = _said(found)
     match status:
         case 401:
-            text = f"W&B does not accept the key{said}"
+            text = f"W&B does not accept the key{message}"
             raise Unavailable(text, reason="KeyRefused", account=True, hint=KEY_HINT)
         case 403:
-            text = f"W&B does not let this key do it{said}"
+            text = f"W&B does not let this key do it{message}"
             hint = "ask for access to the entity and the project, or use a key that has it"
             raise Unavailable(text, reason="AccessDenied", account=True, hint=hint)
         case 404:
-            raise NotFound(f"W&B does not find it{said}")
+            raise NotFound(f"W&B does not find it{message}")
         case 429:
             wait_s = _retry_after_s(headers)
-            text = f"W&B limits the rate of calls{said}"
+            text = f"W&B limits the rate of calls{message}"
             raise Unavailable(text, reason="RateLimited", retry_after_s=wait_s)
     if errors and status < 500:
         raise Refused(
-            f"W&B refuses it{said}",
+            f"W&B refuses it{message}",
             hint="mend `search` or `spec.wandb` as it says, and apply again",
         )
     wait_s = _retry_after_s(headers)
-    raise Unavailable(f"W&B answers {status}{said}", reason="Unavailable", retry_after_s=wait_s)
+    raise Unavailable(f"W&B answers {status}{message}", reason="Unavailable", retry_after_s=wait_s)
 
 
 def _said(found: Any) -> str:

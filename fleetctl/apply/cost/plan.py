@@ -87,8 +87,8 @@ def _notes(change: Change, verb: Verb, work: Work | None) -> Iterator[str]:
     if verb is Verb.CREATE and (note := winner_note(change.after)):
         yield note
     if work is not None and not _goes_on(change):
-        said = warning(work.limits, long=KINDS[change.after.kind].lasting)
-        yield from (said,) if said else ()
+        text = warning(work.limits, long=KINDS[change.after.kind].lasting)
+        yield from (text,) if text else ()
 
 
 def _goes_on(change: Change) -> bool:

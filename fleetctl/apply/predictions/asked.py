@@ -18,10 +18,10 @@ _OF_TOTALS = ("tasks", "completions", "search", "trials")
 
 def asked_about(change: Change) -> Iterator[tuple[str, str]]:
     """How an approval names it, and a sentence."""
-    if (told := _many(change)) is not None:
-        yield f"{change.key}#many", told
-    if (told := _left_behind(change)) is not None:
-        yield f"{change.key}#moves", told
+    if (question := _many(change)) is not None:
+        yield f"{change.key}#many", question
+    if (question := _left_behind(change)) is not None:
+        yield f"{change.key}#moves", question
 
 
 def _many(change: Change) -> str | None:

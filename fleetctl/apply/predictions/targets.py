@@ -40,11 +40,11 @@ class _No:
 
 async def of_work(manifest: Manifest, spec: Execution, world: World) -> AsyncIterator[Prediction]:
     """Wrong names of providers; and that no candidate can run it."""
-    told = set()  # stages may share a place, or a field of the template
+    messages = set()  # stages may share a place, or a field of the template
     for part in spec.parts():
         async for found in _of_part(manifest, part, world):
-            if found.finding not in told:
-                told.add(found.finding)
+            if found.finding not in messages:
+                messages.add(found.finding)
                 yield found
 
 
@@ -91,8 +91,8 @@ async def of_function(
         # What a Function lacks the field for is about where it is kept.
         field = found.field if found.field[:1] != ("runtime",) else ()
         path = ("spec", *field) if field else at
-        said = _said(spec.provider, found.message, field)
-        yield Prediction(manifest, Finding(path, path, said, found.hint), _sort(found))
+        message = _said(spec.provider, found.message, field)
+        yield Prediction(manifest, Finding(path, path, message, found.hint), _sort(found))
 
 
 def _candidate_paths(part: Part) -> dict[str, Path]:

@@ -96,15 +96,15 @@ async def upload(source: str, target: RunPlace, screen: Screen) -> int:
         raise NotFound(f"there is no file or directory `{source}`")
     found = beside(target.target, Which(target.index), home())
     try:
-        with tempfile.TemporaryFile() as said:
-            await _run(found, _LOOK, target.path, said, target.shown)
-            said.seek(0)
-            sort = said.read().decode().strip()
+        with tempfile.TemporaryFile() as errors:
+            await _run(found, _LOOK, target.path, errors, target.shown)
+            errors.seek(0)
+            sort = errors.read().decode().strip()
         into = upload_place(origin, source, target.path, sort)
-        with tempfile.TemporaryFile() as file, tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as file, tempfile.TemporaryFile() as errors:
             moved = pack(origin, into.name, file)
             file.seek(0)
-            await _run(found, _TAKE, into.directory, said, target.shown, stdin=_pieces(file))
+            await _run(found, _TAKE, into.directory, errors, target.shown, stdin=_pieces(file))
     finally:
         await found.entering.close()
     return _told(moved, target.shown, screen)
@@ -135,8 +135,8 @@ async def _run(
     """A script with one argument in the sandbox. Raises NotFound, Refused and FleetctlError."""
     from fleetctl.providers.contract.exec import Streams
 
-    said = bytearray()
-    streams: Streams = Streams(stdin=stdin, out=lambda data: _put(out, data), err=said.extend)
+    errors = bytearray()
+    streams: Streams = Streams(stdin=stdin, out=lambda data: _put(out, data), err=errors.extend)
     code = await found.entering.execute(
         found.place, ("sh", "-c", script, "fleetctl", path), streams
     )
@@ -148,7 +148,7 @@ async def _run(
             hint="let the task write to a volume, or install tar (`image.apt`)",
         )
     if code:
-        words = bytes(said[:SAID_BYTES_MAX]).decode(errors="replace").strip()
+        words = bytes(errors[:SAID_BYTES_MAX]).decode(errors="replace").strip()
         raise FleetctlError(f"`{shown}` cannot be copied: {words or f'exit code {code}'}")
 
 

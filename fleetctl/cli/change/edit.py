@@ -167,9 +167,13 @@ def _read(path: Path, seen: View) -> dict[str, Any]:
         raise UsageError("the edited file must hold one document")
     metadata = found.get("metadata")
     about = metadata if isinstance(metadata, dict) else {}
-    said = (found.get("kind"), about.get("name"), about.get("namespace", seen.resource.namespace))
+    identity = (
+        found.get("kind"),
+        about.get("name"),
+        about.get("namespace", seen.resource.namespace),
+    )
     own = (seen.kind.name, seen.resource.name, seen.resource.namespace)
-    if said != own:
+    if identity != own:
         raise UsageError(
             f"the edited document is no longer of {safe(seen.key)}",
             hint="kind, name and namespace stay; `fleetctl apply` makes another object",

@@ -97,7 +97,7 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.only and (args.all or args.since):
         raise UsageError("`--only` goes with `--index`, `--stage` or `--failed`")
     words = ("failed", "all", "index", "index", "from")
-    which = next(word for word, said in zip(words, chosen, strict=True) if said)
+    which = next(word for word, given in zip(words, chosen, strict=True) if given)
     message: dict[str, object] = {"keys": [wanted.key], "which": which, "yes": args.yes}
     if args.index is not None:
         message["indexes"] = [list(pair) for pair in args.index.ranges]

@@ -45,8 +45,8 @@ def lack_of(seen: View) -> str:
 
 def sentence(seen: View) -> str:
     """What it lacks, for an error."""
-    told = seen.map("stuck")
-    return safe(f"{seen.key} cannot go on by itself: {told.get('reason')}: {told.get('message')}")
+    stuck = seen.map("stuck")
+    return safe(f"{seen.key} cannot go on by itself: {stuck.get('reason')}: {stuck.get('message')}")
 
 
 def way_out(seen: View) -> str:

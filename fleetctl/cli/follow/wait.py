@@ -98,12 +98,12 @@ def _wait(
             while True:
                 for uid, one in list(pending.items()):
                     seen = reading.by_uid(uid)
-                    told = answer(wanted, seen)
-                    if told.outcome is Outcome.IMPOSSIBLE:
-                        _give_up(one, wanted, told, screen, there=seen is not None)
+                    verdict = answer(wanted, seen)
+                    if verdict.outcome is Outcome.IMPOSSIBLE:
+                        _give_up(one, wanted, verdict, screen, there=seen is not None)
                         return 1
-                    if told.outcome is Outcome.MET:
-                        _met(one, wanted, told, screen)
+                    if verdict.outcome is Outcome.MET:
+                        _met(one, wanted, verdict, screen)
                         del pending[uid]
                     elif seen is not None:
                         progress.show(seen)

@@ -147,8 +147,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     if best := best_line(seen):
         yield _label("Best", best.removeprefix("best "))
     for number, line in enumerate(front_lines(seen)):
-        told = line.removeprefix("front: ").lstrip()
-        yield " " * LABEL_CELLS + told if number else _label("Front", told)
+        front = line.removeprefix("front: ").lstrip()
+        yield " " * LABEL_CELLS + front if number else _label("Front", front)
     for label, found in search_lines(seen, reading):
         for number, line in enumerate(found):
             yield " " * LABEL_CELLS + line if number else _label(label, line)
@@ -306,8 +306,8 @@ def _condition(condition: Mapping[str, object], now_s: float) -> str:
     if isinstance(since, (int, float)):
         text += f" {age(now_s - since)}"
     # What the others say stands in the first lines already.
-    told = condition.get("type") == SPILLED_OVER and condition.get("message")
-    return safe(f"{text} ({told})" if told else text)
+    message = condition.get("type") == SPILLED_OVER and condition.get("message")
+    return safe(f"{text} ({message})" if message else text)
 
 
 def _events(seen: View, reading: Reading, now_s: float) -> Iterator[str]:

@@ -84,6 +84,6 @@ def _importance(seen: View, reading: Reading) -> list[str]:
             if one.share is not None
         ]
         if shares and study.metric:
-            told = and_more(shares, most=PARAMETERS_SHOWN_MAX)
-            lines.append(f"of {study.metric}: {told}" if seen.status.get("metrics") else told)
+            listed = and_more(shares, most=PARAMETERS_SHOWN_MAX)
+            lines.append(f"of {study.metric}: {listed}" if seen.status.get("metrics") else listed)
     return lines

@@ -68,10 +68,10 @@ async def examine(state_dir: Path) -> tuple[list[Finding], set[str]]:
 
     state, needed = _state(state_dir)
     # Each may wait for servers that do not answer; together they wait once.
-    machine, told = await asyncio.gather(
+    machine, reports = await asyncio.gather(
         asyncio.to_thread(lambda: list(look(state_dir))), _providers(state_dir)
     )
-    return [state, *machine, _controller(state_dir), *told], needed | set(ALWAYS)
+    return [state, *machine, _controller(state_dir), *reports], needed | set(ALWAYS)
 
 
 async def _providers(state_dir: Path) -> list[Finding]:
@@ -104,8 +104,8 @@ def _state(state_dir: Path) -> tuple[Finding, set[str]]:
     while not os.path.lexists(nearest):
         nearest = nearest.parent
     if not os.access(nearest, os.W_OK | os.X_OK):
-        said, fix = f"`{nearest}` cannot be written to", "export FLEETCTL_HOME=~/fleetctl"
-        return Finding("state", "directory", False, said, fix), set()
+        problem, fix = f"`{nearest}` cannot be written to", "export FLEETCTL_HOME=~/fleetctl"
+        return Finding("state", "directory", False, problem, fix), set()
     try:
         refuse_shared_filesystem(nearest)
         with open_reading(state_dir) as reading:
@@ -125,23 +125,23 @@ def _controller(state_dir: Path) -> Finding:
         pid = holder(state_dir)
         if pid is None:
             return Finding("controller", "process", True, "does not run; `apply` starts one")
-        told = ping(state_dir)
+        answer = ping(state_dir)
     except PermissionError as error:
         message = f"`{error.filename}` is not open to you"
         return Finding("controller", "process", False, message, "export FLEETCTL_HOME=~/fleetctl")
     except Unanswered as error:
         fix = "fleetctl down --force && fleetctl up --detach"
         return Finding("controller", "process", False, str(error), fix)
-    if told is None:
+    if answer is None:
         message = f"process {pid} holds the store and does not listen; it may be starting or ending"
         return Finding("controller", "process", False, message, f"tail {state_dir / LOG}")
-    version = str(told.get("version") or "")
+    version = str(answer.get("version") or "")
     if version != VERSION:
         message = f"runs, pid {pid}, and is version `{version or 'unknown'}`; this is `{VERSION}`"
         return Finding(
             "controller", "process", False, message, "fleetctl down && fleetctl up --detach"
         )
-    loop = f", event loop of {told['loop']}" if told.get("loop") else ""
+    loop = f", event loop of {answer['loop']}" if answer.get("loop") else ""
     return Finding("controller", "process", True, f"runs, pid {pid}, version {version}{loop}")
 
 

@@ -26,8 +26,8 @@ def standstill(state_dir: Path) -> Standstill | None:
     held = held_by(state_dir)
     seen = pulse(held.pid) if held is not None and held.pid is not None else None
     if held is not None and seen is not None and seen.stopped:
-        told = hung(held.pid, "it is stopped by a signal, and nothing moves on")
-        return Standstill(str(told), told.hint)
+        message = hung(held.pid, "it is stopped by a signal, and nothing moves on")
+        return Standstill(str(message), message.hint)
     return _no_room(state_dir)
 
 

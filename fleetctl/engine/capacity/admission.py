@@ -145,8 +145,8 @@ class Admission:
             track = self._state.tracks.get(uid)
             if track is None or name not in self._state.providers:
                 continue
-            told = track.status.get("slots"), track.status.get("spend")
-            if told != (self.slots(name), self.spend(name)):
+            shares = track.status.get("slots"), track.status.get("spend")
+            if shares != (self.slots(name), self.spend(name)):
                 yield uid
 
     def _forget(self, uid: str) -> None:

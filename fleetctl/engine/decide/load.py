@@ -72,7 +72,7 @@ class Reading:
         found = _winner(sweep, name) if note == PARAMS else self._prior(track, sweep, name)
         if isinstance(found, Lacking):
             return work, found
-        text, reason, said = found
+        text, reason, message = found
         again = replace(resource, annotations={**resource.annotations, note: text})
         try:
             track.resource = resources.put(again, expected_version=resource.version)
@@ -80,7 +80,7 @@ class Reading:
             # A spec was written in between; the next tick takes it in.
             self._state.queue.add(resource.uid)
             return work, Lacking("its spec has just changed")
-        self._state.say(resource.uid, reason, said)
+        self._state.say(resource.uid, reason, message)
         return self.read(track) or work, None
 
     def _prior(self, track: Track, sweep: Resource | None, name: str) -> Told | Lacking:
@@ -119,12 +119,12 @@ class Reading:
         if template.source is None or template.source.git is None:
             return None
         uid, providers = work.resource.uid, self._state.providers
-        told = {
+        commits = {
             providers[name].revision(uid, template, first.template_hash)
             for name in work.controller.candidates
             if name in providers
         }
-        known = told - {""}
+        known = commits - {""}
         return known.pop() if len(known) == 1 else None
 
     def fresh(self, kind: str) -> list[str]:

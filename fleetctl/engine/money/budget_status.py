@@ -68,8 +68,8 @@ def say_money(
     """Warnings of an object whose status becomes `after`, each once: a level of its own budget
     is crossed, or money is what it lacks.
     """
-    level, said = _warned(after), _warned(track.status)
-    if allowance.own is not None and level > said:
+    level, level_before = _warned(after), _warned(track.status)
+    if allowance.own is not None and level > level_before:
         _warn(state, track, allowance.own, level)
     lacks, lacked = _lacking(after), _lacking(track.status)
     if lacks[0] and lacks[0] != lacked[0]:

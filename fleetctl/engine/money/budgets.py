@@ -66,8 +66,8 @@ class Budgets:
         """The Budgets whose status is not what they stand at, after the passes of a tick."""
         for uid, account in self._accounts.items():
             track = self._state.tracks.get(uid)
-            told: Mapping[str, object] = numbers(account)
-            if track is not None and any(track.status.get(it) != told[it] for it in told):
+            figures: Mapping[str, object] = numbers(account)
+            if track is not None and any(track.status.get(it) != figures[it] for it in figures):
                 yield uid
 
     def allowance(self, work: Work, now_s: float) -> Allowance:

@@ -188,8 +188,8 @@ def _skyrl(view: View, name: str) -> str:
 
 
 def _ray_train(view: View, name: str) -> str:
-    told = view.text(RAY_SNAPSHOT) or b""
-    return "" if name.encode() in told else f"`{RAY_SNAPSHOT}` does not name it yet"
+    snapshot = view.text(RAY_SNAPSHOT) or b""
+    return "" if name.encode() in snapshot else f"`{RAY_SNAPSHOT}` does not name it yet"
 
 
 def _fleetctl(view: View, name: str) -> str:

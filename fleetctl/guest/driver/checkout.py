@@ -123,12 +123,12 @@ class Checkout:
         if not wanted or os.path.isabs(wanted) or not (real + os.sep).startswith(top + os.sep):
             return f"[error: `{path}` is not a path inside of {self._top}]"
         try:
-            said = act(real)
+            answer = act(real)
         except FileNotFoundError:
             return f"[file not found: {real}]"
         except OSError as error:
             return f"[error: {real}: {error.strerror}]"
-        return real if said is None else said
+        return real if answer is None else answer
 
 
 class _Background:

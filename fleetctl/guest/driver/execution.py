@@ -119,12 +119,12 @@ class Execution:
 
     def _complaint(self, name: str, error: BaseException) -> str:
         try:
-            said = str(error)
+            message = str(error)
         except Exception as worse:
-            said = f"(its text cannot be had: {type(worse).__name__})"
+            message = f"(its text cannot be had: {type(worse).__name__})"
         if self._daytona:
-            return f"{name}: {said}" if said else name
-        return f"[Error] {name}: {said}\n"
+            return f"{name}: {message}" if message else name
+        return f"[Error] {name}: {message}\n"
 
     def _gated(self, name: str, helper: Callable[..., Any]) -> Callable[..., Any]:
         """The helper, closed in the profile that has none."""
@@ -183,9 +183,9 @@ def _flushing(helper: Callable[..., Any], root: str) -> Callable[..., Any]:
 
     @functools.wraps(helper)
     def flushing(*args: Any, **kwargs: Any) -> Any:
-        said = helper(*args, **kwargs)
+        output = helper(*args, **kwargs)
         sync_directory(root)
-        return said
+        return output
 
     return flushing
 

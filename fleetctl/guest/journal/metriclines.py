@@ -39,7 +39,7 @@ class MetricLines:
         if not whole and len(data) > LINE_BYTES_MAX:
             whole = len(data)  # no line at all: skipped, so that it is not read again
         self.offset += whole
-        found, said = [], []
+        found, problems = [], []
         for line in data[:whole].removesuffix(b"\n").split(b"\n") if whole else ():
             after = max(self.lines, self._step + 1)
             step, values, problem = read_line(line, self.lines, after)
@@ -52,8 +52,8 @@ class MetricLines:
                 self.mixed += bool(values)
                 self.wrong += not values
                 if (self.mixed == 1) if values else (self.wrong <= SAID_MAX):
-                    said.append(problem)
-        return found, said
+                    problems.append(problem)
+        return found, problems
 
     @property
     def remark(self) -> str:

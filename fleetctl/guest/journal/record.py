@@ -43,20 +43,20 @@ class Journal:
 
         `seq` counts values over the whole journal.
         """
-        told = numbers(values)
-        if not told or not isinstance(step, int):
+        reported = numbers(values)
+        if not reported or not isinstance(step, int):
             return False
         at_s = at_s if isinstance(at_s, float) else time.time()
-        event = {"e": "metric", "seq": self._metrics, "step": step, "at": at_s, "values": told}
+        event = {"e": "metric", "seq": self._metrics, "step": step, "at": at_s, "values": reported}
         try:
             text = compact(event)
         except ValueError:
-            text = compact({**event, "values": {name: named(it) for name, it in told.items()}})
+            text = compact({**event, "values": {name: named(it) for name, it in reported.items()}})
         try:
             self._write(text + "\n")
         except OSError:
             return False
-        self._metrics += len(told)
+        self._metrics += len(reported)
         self.step = max(self.step, step)
         return True
 

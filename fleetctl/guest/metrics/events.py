@@ -97,8 +97,8 @@ class EventFiles:
             size, total = HEADER.unpack_from(data, at)
             where = f"the record at byte {file.offset} of `{name}`"
             if masked(data[at : at + 8]) != total:
-                said = "has a wrong sum, so nothing after it is read"
-                problems.add(name, f"{where} {said}; is it an event file of TensorBoard?")
+                problem = "has a wrong sum, so nothing after it is read"
+                problems.add(name, f"{where} {problem}; is it an event file of TensorBoard?")
                 self._broken.add(path)
                 return
             if size + FRAME_BYTES > READ_BYTES_MAX:  # no scalar is so large

@@ -169,10 +169,14 @@ def json_row(line: bytes, number: int) -> tuple[int, dict[str, float], str]:
         row = None
     if not isinstance(row, dict):
         return number, {}, f"is not recorded: `{shown(line)}` is not an object such as {EXAMPLE}"
-    told = row.pop("step", number)
-    step = whole_step(told)
+    declared = row.pop("step", number)
+    step = whole_step(declared)
     if step is None:
-        return number, {}, f"is not recorded: its step `{shown(str(told).encode())}` is not whole"
+        return (
+            number,
+            {},
+            f"is not recorded: its step `{shown(str(declared).encode())}` is not whole",
+        )
     found: dict[str, Any] = {}
     for name, value in row.items():
         flatten(name, value, found, [])

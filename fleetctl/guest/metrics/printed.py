@@ -62,9 +62,9 @@ class Printed:
         if self._pattern is None or not line:
             return
         text = line[:LINE_BYTES_MAX].decode("utf-8", "replace")
-        told = [pair for match in self._pattern.finditer(text) for pair in pairs(match)]
+        reports = [pair for match in self._pattern.finditer(text) for pair in pairs(match)]
         values: dict[str, float] = {}
-        for name, found in told:
+        for name, found in reports:
             value = _number(found)
             if value is None:
                 self._wrong.append(

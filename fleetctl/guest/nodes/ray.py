@@ -111,14 +111,14 @@ class _Cluster:
         import subprocess  # few attempts need it, and every supervisor loads this file
 
         own = {name: it for name, it in self._variables.items() if name != "RAY_ADDRESS"}
-        with open(self._said, "wb") as said:
+        with open(self._said, "wb") as output:
             try:
                 self._ray = subprocess.Popen(
                     self._arguments(),
                     env=own,
                     stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
+                    stdout=output,
+                    stderr=output,
                     start_new_session=True,
                 )
             except FileNotFoundError:
@@ -251,10 +251,10 @@ class _Cluster:
 
     def _last_words(self) -> str:
         try:
-            with open(self._said, "rb") as said:
-                said.seek(0, os.SEEK_END)
-                said.seek(max(0, said.tell() - SAID_BYTES_MAX))
-                lines = said.read().decode("utf-8", "replace").split("\n")
+            with open(self._said, "rb") as output:
+                output.seek(0, os.SEEK_END)
+                output.seek(max(0, output.tell() - SAID_BYTES_MAX))
+                lines = output.read().decode("utf-8", "replace").split("\n")
         except OSError:
             return ""
         return "\n".join(line for line in lines if line.strip())

@@ -24,7 +24,7 @@ def variables(
     if count == 1:
         return {}
     head = addresses[0]
-    told = {
+    values = {
         "MASTER_ADDR": head,
         "MASTER_PORT": str(port),
         "NODE_RANK": str(rank),
@@ -43,5 +43,5 @@ def variables(
     }
     if procs == 1:
         # For `python train.py` without a launcher.
-        told.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
-    return {**told, **dict.fromkeys(INTERFACES if interface else (), interface)}
+        values.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK="0", LOCAL_WORLD_SIZE="1")
+    return {**values, **dict.fromkeys(INTERFACES if interface else (), interface)}

@@ -36,7 +36,7 @@ def supervise(
     """The life of the supervisor; its exit code. lock: held until this process ends; follower: who
     tells the run's story; offsets: those from which this process tells it itself, on its stdout.
     """
-    told = -1 if offsets is None else os.dup(1)
+    output = -1 if offsets is None else os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
     errors = os.open("supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for handle, target in ((null, 0), (null, 1), (errors, 2)):
@@ -48,7 +48,7 @@ def supervise(
     if follower is not None:
         supervisor.visitors.adopt(follower)
     if offsets is not None:
-        supervisor.tell(told, order["run"], offsets)
+        supervisor.tell(output, order["run"], offsets)
     try:
         supervisor.begin(order, secrets)
         while not supervisor.over:

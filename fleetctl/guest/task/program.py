@@ -81,10 +81,10 @@ def _refused(name: str, program: str, error: OSError) -> str:
         return f"{start}: the program that its first line names is not there"
     if isinstance(error, PermissionError):
         return not_executable(name)
-    said = f"{start}: {error.strerror}"
+    message = f"{start}: {error.strerror}"
     if error.errno == ENOEXEC:
-        return f"{said}; a script begins with a line such as `#!/bin/sh`"
-    return said
+        return f"{message}; a script begins with a line such as `#!/bin/sh`"
+    return message
 
 
 ENOEXEC = 8  # of Linux and macOS; `errno` is one import more

@@ -145,8 +145,8 @@ def _of_library(name: str) -> Callable[..., Any]:
         try:
             library = imported("fleetctl_checkpoint")
         except ImportError:
-            said = f"{name}: only a TrainingRun with `checkpoint` saves checkpoints"
-            raise RuntimeError(said) from None
+            problem = f"{name}: only a TrainingRun with `checkpoint` saves checkpoints"
+            raise RuntimeError(problem) from None
         return getattr(library, name)(*args, **kwargs)
 
     return helper

@@ -99,8 +99,8 @@ class Storage:
             return str(error)
         shown = os.path.join(self.mount, relative)
         try:
-            said = act(os.path.join(self.root, relative))
-            return shown if said is None else said
+            answer = act(os.path.join(self.root, relative))
+            return shown if answer is None else answer
         except FileNotFoundError:
             return f"[file not found: {shown}]"
         except OSError as error:

@@ -192,8 +192,8 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
     here = ("spec", "searchFrom")
     named = spec.pop("searchFrom")
     if "search" in spec:
-        said = " stands beside `search`; only one of them can be meant"
-        included.findings.append(Finding(here, here, said, at_key=True))
+        problem = " stands beside `search`; only one of them can be meant"
+        included.findings.append(Finding(here, here, problem, at_key=True))
         return
     spec["search"] = _SOME_SEARCH
     try:
@@ -205,8 +205,8 @@ def _search(spec: dict[str, Any], document: Document, included: Included) -> Non
     included.read.append(_absolute(path, document.dir))
     if found.refused:
         at = (*here, "file")
-        said, whole = f" is {value_text(path)}; {found.refused}", _absolute(path, document.dir)
-        included.findings.append(Finding(at, at, said, _near(whole, path)))
+        problem, whole = f" is {value_text(path)}; {found.refused}", _absolute(path, document.dir)
+        included.findings.append(Finding(at, at, problem, _near(whole, path)))
         return
     path = _shown(path, document)
     reading = read(path, found.text, dialect=WANDB)

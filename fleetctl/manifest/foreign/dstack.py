@@ -142,8 +142,8 @@ def _gpu(resources: Foreign) -> str | None:
     names: list[str] = []
     count: Any = 1
     if isinstance(wanted, dict):
-        told = wanted.get("name") or []
-        names = [str(told)] if isinstance(told, str) else [str(one) for one in told]
+        choice = wanted.get("name") or []
+        names = [choice] if isinstance(choice, str) else [str(one) for one in choice]
         count = wanted.get("count") or 1
         if wanted.get("memory"):
             resources.say("gpu.memory", "is left out: name the sort of GPU")

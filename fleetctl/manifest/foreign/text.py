@@ -31,8 +31,8 @@ def documents(text: str, file: str) -> list[Any]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
-        said = getattr(error, "problem", None) or "it cannot be read"
-        raise UsageError(f"{file}{where}: this is not YAML: {said}") from error
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        raise UsageError(f"{file}{where}: this is not YAML: {problem}") from error
     except ValueError as error:
         raise UsageError(f"{file}: {error}") from error
 

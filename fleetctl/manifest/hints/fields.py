@@ -50,7 +50,7 @@ class Field(NamedTuple):
         """Sentences on what a value must be beyond its type."""
         only = [str(form["const"]) for form in self.forms if "const" in form]
         several = (f"one of {', '.join(only)}",) if len(only) > 1 else ()
-        limits = (said for form in self.forms for said in _limits(form, several=bool(several)))
+        limits = (limit for form in self.forms for limit in _limits(form, several=bool(several)))
         return tuple(dict.fromkeys((*several, *limits)))
 
     def children(self) -> list[Field]:
@@ -167,10 +167,10 @@ def _limits(form: Mapping[str, Any], *, several: bool) -> Iterator[str]:
         yield "one of " + ", ".join(str(value) for value in form["enum"])
     if "const" in form and not several:
         yield f"only {form['const']}"
-    for key, said in _BOUNDS:
+    for key, words in _BOUNDS:
         value = form.get(key)
         if value is not None and value not in _WIDEST:
-            yield f"{said} {value}"
+            yield f"{words} {value}"
     if "pattern" in form:
         yield f"matching {form['pattern']}"
 

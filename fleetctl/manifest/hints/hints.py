@@ -43,13 +43,13 @@ def of_value(sort: str, path: Path, value: Any) -> str:
             "?" if match[3] else f" (binary) or `{number}{plain}` (decimal)?"
         )
     if isinstance(field, str) and field.endswith("Seconds") and isinstance(value, str):
-        if told := _of_clock(value):
-            return told
+        if hint := _of_clock(value):
+            return hint
         match = _SPAN.fullmatch(value)
         unit = _SPANS.get(match[2].lower() if len(match[2]) > 1 else match[2]) if match else None
         return f"did you mean `{match[1]}{unit}`?" if match and unit else ""
-    if isinstance(value, str) and (told := _of_text(sort, path, value)):
-        return told
+    if isinstance(value, str) and (hint := _of_text(sort, path, value)):
+        return hint
     if sort == "int_type":
         return _whole(value)
     if field == "fromEnv" and isinstance(value, dict):

@@ -33,18 +33,18 @@ async def _tier() -> Finding:
     """Runs a task that does nothing; its journal says in what tier."""
     with tempfile.TemporaryDirectory(prefix="fleetctl-doctor-") as directory:
         ended = asyncio.Event()
-        told = LocalProvider(
+        provider = LocalProvider(
             Path(directory).resolve(), store_id="doctor", notify=lambda _: ended.set()
         )
         try:
             async with asyncio.timeout(TASK_S):
-                note = await _note(told, ended)
+                note = await _note(provider, ended)
         except (FleetctlError, TimeoutError) as error:
-            said = str(error) or f"a task that does nothing took longer than {TASK_S:.0f} s"
-            return Finding("local", "isolation", False, said, "unset FLEETCTL_LOCAL_TIER")
+            problem = str(error) or f"a task that does nothing took longer than {TASK_S:.0f} s"
+            return Finding("local", "isolation", False, problem, "unset FLEETCTL_LOCAL_TIER")
         finally:
-            await told.remove_scratch("doctor", keep_logs=False)
-            await told.close()
+            await provider.remove_scratch("doctor", keep_logs=False)
+            await provider.close()
     return Finding("local", "isolation", True, f"tier {note}")
 
 

@@ -24,11 +24,11 @@ def raw_metrics(event: Mapping[str, Any]) -> tuple[list[Metric], list[str]]:
     found, wrong = [], []
     step = number - 1
     for line in _bytes(event).removesuffix(b"\n").split(b"\n"):
-        told, values, problem = read_line(line, number, max(number, step + 1))
-        step = told if values else step
+        line_step, values, problem = read_line(line, number, max(number, step + 1))
+        step = line_step if values else step
         wrong += [problem] if problem else []
         found += [
-            Metric(seq=offset + place, step=told, name=name, value=value, at_s=at_s)
+            Metric(seq=offset + place, step=line_step, name=name, value=value, at_s=at_s)
             for place, (name, value) in enumerate(values.items())
         ]
         offset, number = offset + len(line) + 1, number + 1

@@ -36,11 +36,11 @@ def frozen(source: Source, job: Path) -> Path:
     taking = job / f".{target.name}.{os.getpid()}.{threading.get_ident()}"
     shutil.rmtree(taking, ignore_errors=True)
     take(origin, taking, Rules.of_project(source.exclude))
-    told = of_copy(taking).revision
+    taken = of_copy(taking).revision
     try:
         taking.rename(target)
         # After it: a copy whose revision was not told is one that nobody knows.
-        _note(target).write_text(told, encoding="utf-8")
+        _note(target).write_text(taken, encoding="utf-8")
     except OSError:
         shutil.rmtree(taking)  # another start was first
     return target

@@ -73,5 +73,5 @@ def _tree(origin: Path, rules: Rules, stats: Stats) -> Tree:
         return Tree()  # it changes under our eyes, or is not ours to read
     lines = [f"{relative!r} {what}" for relative, what in files.items()]
     lines += [f"{relative!r} directory" for relative in directories]
-    told = sha256("\n".join(sorted(lines)).encode()).hexdigest()
-    return Tree(f"sha256:{told}", files)
+    digest = sha256("\n".join(sorted(lines)).encode()).hexdigest()
+    return Tree(f"sha256:{digest}", files)

@@ -37,11 +37,11 @@ class Stats:
             self._seen[relative] = known
             return str(known[-1])
         with open(entry.path, "rb") as stream:
-            told = sha256(stream.read()).hexdigest()
+            digest = sha256(stream.read()).hexdigest()
         if max(found.st_mtime_ns, found.st_ctime_ns) < self._taken_at_ns - SETTLED_NS:
-            self._seen[relative] = [*mark, told]
+            self._seen[relative] = [*mark, digest]
         self._changed = True
-        return told
+        return digest
 
     def keep(self) -> None:
         """Write down what was seen, where anything is new; a disk that takes nothing costs time."""

@@ -149,9 +149,9 @@ def _by_git(relative: str, below: _Below, *, is_directory: bool) -> bool | None:
     """The deepest file that says anything decides."""
     for base, ignored in reversed(below.git):
         path = relative[len(base) + 1 :] if base else relative
-        said = ignored.decide(path, is_directory=is_directory)
-        if said is not None:
-            return said
+        decision = ignored.decide(path, is_directory=is_directory)
+        if decision is not None:
+            return decision
     return None
 
 

@@ -427,5 +427,5 @@ def _run(row: tuple[Any, ...]) -> RunRow:
     index, attempt, state, name, provider, sandbox, *rest, sandbox_open = columns
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    told = (placed or "", content or "")
-    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *told))
+    texts = (placed or "", content or "")
+    return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *texts))

@@ -154,13 +154,13 @@ class Session:
             self.state.execute("ROLLBACK")
 
     def _translate(self, error: sqlite3.Error) -> StoreError:
-        told = explain(error, self._path)
+        translated = explain(error, self._path)
         if is_full(error) and self._ballast is not None:
             self._ballast.drop(now_s=self._clock.now_s())
         if is_fatal(error):
-            told.final = True
-            self._ended_because = told
-        return told
+            translated.final = True
+            self._ended_because = translated
+        return translated
 
     def _flush_events(self) -> None:
         if not self.event_writes:

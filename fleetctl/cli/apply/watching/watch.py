@@ -44,13 +44,13 @@ def watch(
     turns = _Turns(files, order, screen)
     read = partial(documents_of, files, recursive=recursive, may_be_empty=bool(order.get("prune")))
     turns.take(read())
-    said, code = False, Reread()
+    announced, code = False, Reread()
     try:
         for touched in _saves(files, recursive=recursive):
-            if not said:
+            if not announced:
                 # The first look comes when the watching has begun: said earlier it would not hold.
                 screen.talk(f"watching {' '.join(map(safe, files))}; Ctrl-C ends the watching")
-                said = True
+                announced = True
             documents = _documents(read, screen)
             touched = code.touched(turns.read) or touched
             if documents is not None and (touched or documents != turns.seen):

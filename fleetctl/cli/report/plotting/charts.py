@@ -171,8 +171,8 @@ def front(studies: Sequence[Study]) -> Chart:
         return Nothing(title, f"no finished trial has finite numbers as {' and '.join(names)}")
     found = Front()
     for one, scores in there:
-        told = zip(scores, studies, strict=True)
-        found.add(one.index, tuple(signed(score, study.goal) for score, study in told))
+        pairs = zip(scores, studies, strict=True)
+        found.add(one.index, tuple(signed(score, study.goal) for score, study in pairs))
     best = {index for index, _ in found}
     x, y = (_fitting(name, [it[at] for _, it in there]) for at, name in enumerate(names[:2]))
     dots = tuple(

@@ -68,10 +68,10 @@ def _of_search(seen: View, kinds: Sequence[str], reading: Reading) -> list[Chart
         else:
             made = [charts_of(study, (kind,))[0] for study in found]
             several = len(found) > 1
-            told = zip(made, found, strict=True)
+            pairs = zip(made, found, strict=True)
             charts += [
                 it._replace(title=f"{it.title} of {study.metric}") if several else it
-                for it, study in told
+                for it, study in pairs
             ]
     return charts
 
@@ -183,8 +183,8 @@ def _curves(views: Sequence[View], asked: Asked, reading: Reading) -> list[Chart
     if not any(found.values()):
         return [_nothing(views, asked)]
     if len(known) > len(names):
-        told = and_more([safe(name) for name in known], most=NAMES_MAX)
-        notes.append(f"`--metric` picks of {told}")
+        reported = and_more([safe(name) for name in known], most=NAMES_MAX)
+        notes.append(f"`--metric` picks of {reported}")
     last, note = names[-1], "; ".join(notes)
     return [
         metric_chart(safe(it), found[it], note if it == last else "", over=asked.over)

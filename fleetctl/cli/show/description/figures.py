@@ -72,18 +72,18 @@ def attempts_line(seen: View) -> str:
 def where_line(seen: View) -> str:
     """`modal 36 active of 120, local 8 active`: in the order of the placement."""
     live = seen.map("where")
-    said, named = [], set()
+    parts, named = [], set()
     places = seen.status.get("placement")
     for place in places if isinstance(places, list) else ():
         name = str(mapping(place).get("provider"))
         total, active = _whole(mapping(place).get("total")), _whole(live.get(name))
         named.add(name)
         if total > active:
-            said.append(f"{name} {active} active of {plural(total, 'run')}")
+            parts.append(f"{name} {active} active of {plural(total, 'run')}")
         elif active:
-            said.append(f"{name} {active} active")
-    said += [f"{name} {count} active" for name, count in live.items() if name not in named]
-    return safe(", ".join(said))
+            parts.append(f"{name} {active} active")
+    parts += [f"{name} {count} active" for name, count in live.items() if name not in named]
+    return safe(", ".join(parts))
 
 
 def timing_line(seen: View, reading: Reading, now_s: float) -> str:

@@ -66,7 +66,7 @@ class Attempt:
         self._box, self._loop = box, box.loop
         self._secrets = secrets
         log = LogFile(box.runs, self.name, order["log_bytes_max"])
-        self._output = Output(log, box.loop, told=box.visitors.tell_soon)
+        self._output = Output(log, box.loop, tell=box.visitors.tell_soon)
         self._looking = Looking(journal, self._output.say)
         self._output.hears = self._looking.hear
         self._steps: list[list[str]] = []

@@ -20,10 +20,10 @@ LAST_WORDS_BYTES = 1024
 
 
 class Output:
-    def __init__(self, log: LogFile, loop: Loop, *, told: Callable[[], None]) -> None:
-        """told: there is more in the log."""
+    def __init__(self, log: LogFile, loop: Loop, *, tell: Callable[[], None]) -> None:
+        """tell: called when there is more in the log."""
         self.hears: Optional[Callable[[bytes], None]] = None  # one that wants the output too
-        self._log, self._loop, self._told = log, loop, told
+        self._log, self._loop, self._tell = log, loop, tell
         self._tail = b""
         self._readable, self.writable = os.pipe()
         os.set_blocking(self._readable, False)
@@ -41,7 +41,7 @@ class Output:
     def say(self, text: str) -> None:
         """A word of ours to the person who reads the log."""
         self._log.write(f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
-        self._told()
+        self._tell()
 
     def drain(self) -> None:
         """Take in what has been written by now."""
@@ -81,5 +81,5 @@ class Output:
         if self.hears is not None:
             self.hears(data)
         self._tail = (self._tail + data)[-LAST_WORDS_BYTES:]
-        self._told()
+        self._tell()
         return True

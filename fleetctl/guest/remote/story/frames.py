@@ -88,8 +88,8 @@ class JournalReader:
             except FileNotFoundError:
                 return b"", b""
             before = max(0, self._offset - TAIL_BYTES)
-            said = b"\n" + os.pread(self._handle, self._offset - before, before)
-            self.ended = b"\n" + ENDED in said
+            tail = b"\n" + os.pread(self._handle, self._offset - before, before)
+            self.ended = b"\n" + ENDED in tail
         data = os.pread(self._handle, JOURNAL_READ_BYTES, self._offset)
         data = data[: data.rfind(b"\n") + 1]
         self._offset += len(data)

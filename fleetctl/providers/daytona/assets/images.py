@@ -289,8 +289,8 @@ async def _why(
     reason = found.error_reason or words(error)
     log.settle(reason + "\n")
     lines = [line.strip() for line in (log.tail() or reason).splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith(_OWN_WORDS)][-TAIL_LINES:]
-    return Refused(f"{what}: {'; '.join(said)}", hint=f"the whole log is `{log.path}`")
+    output = [line for line in lines if not line.startswith(_OWN_WORDS)][-TAIL_LINES:]
+    return Refused(f"{what}: {'; '.join(output)}", hint=f"the whole log is `{log.path}`")
 
 
 def _key(recipe: Recipe, size: Machine) -> str:

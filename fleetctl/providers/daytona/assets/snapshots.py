@@ -134,8 +134,8 @@ async def _unused(client: daytona.AsyncDaytona, scope: Scope, jobs: Path) -> lis
 
 def _used_s(one: Snapshot) -> float:
     """When it was used last, or made."""
-    told = one.last_used_at or one.created_at
-    at = told if isinstance(told, datetime) else datetime.fromisoformat(str(told))
+    used_at = one.last_used_at or one.created_at
+    at = used_at if isinstance(used_at, datetime) else datetime.fromisoformat(str(used_at))
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 

@@ -95,9 +95,9 @@ async def _clone(
             f"{command} 2>&1 </dev/null", env=dict(secrets), timeout=int(CLONE_S)
         )
     if answer.exit_code != 0:
-        said = " ".join(answer.result.split())[-TAIL_CHARACTERS:]
+        output = " ".join(answer.result.split())[-TAIL_CHARACTERS:]
         raise Refused(
-            f"{what}: {problem}; git says: {said}",
+            f"{what}: {problem}; git says: {output}",
             hint="check source.git, and the secret with its token",
         )
 

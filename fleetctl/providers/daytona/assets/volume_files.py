@@ -164,8 +164,8 @@ async def _run(helper: daytona.AsyncSandbox, command: str, volume: str, path: st
     if answer.exit_code == NOTHING:
         raise _missing(volume, path)
     if answer.exit_code:
-        said = " ".join(answer.result.split())[-300:]
-        raise Refused(f"volume/{volume}: {said}", hint=f"fleetctl ls volume/{volume}")
+        output = " ".join(answer.result.split())[-300:]
+        raise Refused(f"volume/{volume}: {output}", hint=f"fleetctl ls volume/{volume}")
     return answer.result
 
 

@@ -35,9 +35,9 @@ async def build_log(client: daytona.AsyncDaytona, snapshot: str) -> str:
             asyncio.timeout(FETCH_S),
             aiohttp.ClientSession(trust_env=True, headers=known.headers()) as session,
         ):
-            async with session.get(place) as told:
-                told.raise_for_status()
-                log = str((await told.json())["url"])
+            async with session.get(place) as address:
+                address.raise_for_status()
+                log = str((await address.json())["url"])
             async with session.get(log) as answer:
                 answer.raise_for_status()
                 return await answer.text(errors="replace")

@@ -133,9 +133,9 @@ class Creating:
         except Exception as error:
             if not is_of_the_sdk(error):
                 raise
-            told = None if is_conflict(error) else self._told(order, error, what)
-            if told is not None:
-                raise told from error
+            translated = None if is_conflict(error) else self._told(order, error, what)
+            if translated is not None:
+                raise translated from error
             log.info("create without an answer", extra={"run": order.run, "error": words(error)})
             failed = error
         with _perhaps_made():

@@ -299,10 +299,10 @@ def _ends_at_s(sandbox: daytona.AsyncSandbox) -> float:
     if not granted:
         return ends_at_s
     try:
-        told = datetime.fromisoformat(granted)
+        ends_at = datetime.fromisoformat(granted)
     except ValueError:
         return ends_at_s
-    return min(ends_at_s, told.timestamp())
+    return min(ends_at_s, ends_at.timestamp())
 
 
 _: type[Sandboxes] = DaytonaSandboxes

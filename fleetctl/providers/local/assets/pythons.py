@@ -110,9 +110,9 @@ async def _ask(candidate: str, version: str) -> Base | None:
         answer = await ask([candidate, "-I", "-c", _QUESTION], deadline_s=ASK_S)
     except OSError:  # also TimeoutError, which is one
         return None
-    told, _, path = answer.out.decode("utf-8", "replace").strip().partition(" ")
-    fits = told == version or told.startswith(version + ".")
-    return Base(os.path.realpath(path), told) if answer.code == 0 and fits else None
+    its_version, _, path = answer.out.decode("utf-8", "replace").strip().partition(" ")
+    fits = its_version == version or its_version.startswith(version + ".")
+    return Base(os.path.realpath(path), its_version) if answer.code == 0 and fits else None
 
 
 async def _uv_find(version: str) -> str | None:

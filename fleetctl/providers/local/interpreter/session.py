@@ -82,21 +82,23 @@ class LocalSession:
         """Hear the guard's first words. Raises Refused or Unavailable."""
         try:
             async with asyncio.timeout(READY_S):
-                told = _message(await self._heard.get() or "")
+                message = _message(await self._heard.get() or "")
         except TimeoutError as error:
             raise Unavailable(f"a session was not ready within {READY_S:.0f} s") from error
-        if told.get("tier") == "namespaces":
+        if message.get("tier") == "namespaces":
             raise Refused(
-                f"isolation tier `namespaces` cannot be had on this machine: {told['problem']}",
+                f"isolation tier `namespaces` cannot be had on this machine: {message['problem']}",
                 hint="unset FLEETCTL_LOCAL_TIER to run in tier `process`",
             )
-        if "problem" in told:
-            raise Refused(str(told["problem"]), hint="run one after the other, or on another path")
-        if "ready" not in told:
+        if "problem" in message:
+            raise Refused(
+                str(message["problem"]), hint="run one after the other, or on another path"
+            )
+        if "ready" not in message:
             raise Unavailable(f"a session ended at once: {self.ending()}")
-        self.place_root = str(told["root"])
-        if "cannot be made" in told["ready"]:
-            log.warning("a volume is not at its path: %s", told["ready"])
+        self.place_root = str(message["root"])
+        if "cannot be made" in message["ready"]:
+            log.warning("a volume is not at its path: %s", message["ready"])
 
     async def send(self, line: str) -> None:
         assert self._process.stdin is not None

@@ -35,9 +35,9 @@ PREIMPORT_S = 55  # below what the controller waits for a supervisor
 
 def main(connection: socket.socket, guest: ModuleType, *, in_namespaces: bool) -> None:
     """in_namespaces: whether this process was born in its own."""
-    told = _first_line(connection)
-    directory: str = told["directory"]
-    config: dict[str, Any] = told["config"]
+    order = _first_line(connection)
+    directory: str = order["directory"]
+    config: dict[str, Any] = order["config"]
     lock = _take_lock(directory, connection)
     token = f"{os.path.basename(directory)}/{os.urandom(8).hex()}"
     runs = os.open(config["runs_dir"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -43,11 +43,11 @@ def main(guest_path: str) -> None:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects supervisors that have ended
     while True:
-        told, lent, _, _ = socket.recv_fds(line, 1, DESCRIPTORS_MAX)
-        if not told:
+        message, lent, _, _ = socket.recv_fds(line, 1, DESCRIPTORS_MAX)
+        if not message:
             os._exit(0)
         for descriptor in lent:
-            _fork(line, descriptor, guest, told)
+            _fork(line, descriptor, guest, message)
 
 
 def _fork(line: socket.socket, descriptor: int, guest: ModuleType, how: bytes) -> None:

@@ -70,8 +70,8 @@ class Images:
         """
         # All runs of a template ask the same: the answer must cost next to nothing.
         parts = [template.image, template.source]
-        told = (one.model_dump_json() if one else "" for one in parts)
-        key = "\n".join([str(job), *told, str(template.python is not None)])
+        texts = (one.model_dump_json() if one else "" for one in parts)
+        key = "\n".join([str(job), *texts, str(template.python is not None)])
         make = partial(self._make, client, app, template, job)
         return await patiently(self._once(client, key, make))
 

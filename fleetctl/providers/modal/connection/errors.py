@@ -68,11 +68,11 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
         case sdk.PermissionDeniedError() | sdk.ConflictError() if _says(error, _MONEY):
             return _spend_limit(f"{what}: {words(error)}")
         case sdk.PermissionDeniedError():
-            said = f"{what}: the token has no access: {words(error)}"
-            return account_trouble(said, "AccessDenied")
+            message = f"{what}: the token has no access: {words(error)}"
+            return account_trouble(message, "AccessDenied")
         case sdk.VersionError():
-            said, hint = f"{what}: {words(error)}", "pip install --upgrade 'fleetctl[modal]'"
-            return account_trouble(said, "ClientTooOld", hint=hint)
+            message, hint = f"{what}: {words(error)}", "pip install --upgrade 'fleetctl[modal]'"
+            return account_trouble(message, "ClientTooOld", hint=hint)
         case sdk.ResourceExhaustedError():
             return _exhausted(error, what)
         case sdk.ConflictError():  # an InvalidError too, and comes first: the state is another
@@ -136,18 +136,20 @@ def words(error: Exception) -> str:
 
 def _exhausted(error: Exception, what: str) -> Unavailable:
     """One status for four things; only a rate limit may carry how long to wait."""
-    said, text = f"{what}: {words(error)}", str(error).lower()
+    message, text = f"{what}: {words(error)}", str(error).lower()
     after_s = _retry_after_s(error)
     if after_s is not None or "rate limit" in text:
         return Unavailable(
-            said, reason="RateLimited", retry_after_s=RATE_AFTER_S if after_s is None else after_s
+            message,
+            reason="RateLimited",
+            retry_after_s=RATE_AFTER_S if after_s is None else after_s,
         )
     if "capacity" in text:
-        return Unavailable(said, reason="NoCapacity", retry_after_s=NO_CAPACITY_AFTER_S)
+        return Unavailable(message, reason="NoCapacity", retry_after_s=NO_CAPACITY_AFTER_S)
     if _says(error, _MONEY):
-        return _spend_limit(said)
+        return _spend_limit(message)
     if _says(error, _QUOTA):
-        return Unavailable(said, reason="Quota", retry_after_s=QUOTA_AFTER_S, account=True)
+        return Unavailable(message, reason="Quota", retry_after_s=QUOTA_AFTER_S, account=True)
     return unknown(error, what)
 
 

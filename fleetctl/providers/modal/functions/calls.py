@@ -76,36 +76,36 @@ class FunctionCalls:
             while (output := await self._waited(call)) is None:
                 whole = await self._latches.said(one.uid, run)
                 await self._nodes.heard(one, whole)
-                said, journal_at = _from(whole, journal_at)
-                yield said + ALIVE
-            told = _story(output)
-            winner = _winner(told) if told is not None else ""
+                journal, journal_at = _from(whole, journal_at)
+                yield journal + ALIVE
+            story = _story(output)
+            winner = _winner(story) if story is not None else ""
             if not winner:
                 break
             call = winner  # another call of the same run was first
-        instead = _instead(told.partition(b"\n")[0]) if told is not None else None
-        if told is None or instead is not None:
+        instead = _instead(story.partition(b"\n")[0]) if story is not None else None
+        if story is None or instead is not None:
             # What was heard of it stays, and is followed by the end that it did not tell.
             reason, message = instead or _why(output, ours=call in self._ended_by_us)
-            told = _ending(str(replace(one, sort="fc", id=call)), output, reason, message)
-            told = told if journal_at == 0 else told.partition(b"\n")[2]
+            story = _ending(str(replace(one, sort="fc", id=call)), output, reason, message)
+            story = story if journal_at == 0 else story.partition(b"\n")[2]
         else:
-            await self._nodes.heard(one, told)
-            told, _ = _from(told, journal_at)
+            await self._nodes.heard(one, story)
+            story, _ = _from(story, journal_at)
         await self._nodes.all_over(one.run)
         self._note_over(handle)
-        yield told
+        yield story
 
     async def _of_node(self, one: Handle, journal_at: int) -> AsyncGenerator[bytes, None]:
         """What a node beside the first says. Its last words are there before its run's end is."""
         while True:
             over = await self._nodes.is_over(one.run, self._node_look_s)
             whole = await self._latches.said(one.uid, one.files)
-            said, journal_at = _from(whole, journal_at)
+            journal, journal_at = _from(whole, journal_at)
             if over or whole.endswith(EOF):
-                yield said.removesuffix(EOF) + EOF
+                yield journal.removesuffix(EOF) + EOF
                 return
-            yield said + ALIVE
+            yield journal + ALIVE
 
     async def fate(self, handle: str) -> Fate | None:
         """A call that is over says so in its stream; here only whether Modal still knows it."""
@@ -228,8 +228,8 @@ def _instead(line: bytes) -> tuple[str, str] | None:
     """(reason, message) of a call whose first line says that it began nothing."""
     if line.startswith(_UNFIT):
         document = json.loads(line)
-        reason, said = str(document["reason"])[:64], str(document["message"])[:400]
-        return reason, f"{_WHY_UNFIT.get(reason, 'the container is unfit')}: {said}"
+        reason, message = str(document["reason"])[:64], str(document["message"])[:400]
+        return reason, f"{_WHY_UNFIT.get(reason, 'the container is unfit')}: {message}"
     return _INSTEAD.get(line)
 
 

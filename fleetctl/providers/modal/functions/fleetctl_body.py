@@ -198,11 +198,11 @@ def _gpus() -> list[str]:
     if not _asked:
         argv = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         try:
-            told = subprocess.run(argv, capture_output=True, check=True, timeout=GPUS_S).stdout
+            output = subprocess.run(argv, capture_output=True, check=True, timeout=GPUS_S).stdout
         except (OSError, subprocess.SubprocessError) as error:
             print(f"fleetctl: {error!r}", file=sys.stderr)
-            told = b""
-        lines = told.decode("utf-8", "replace").splitlines()[:GPUS_MAX]
+            output = b""
+        lines = output.decode("utf-8", "replace").splitlines()[:GPUS_MAX]
         _asked.append([line.strip()[:GPU_NAME_MAX] for line in lines if line.strip()])
     return _asked[0]
 
@@ -239,12 +239,12 @@ class _Attempt:
         global _prepared
         if _prepared:
             self._order["setup"] = []
-        told = self._kept(self._in_worker() or self._in_directory(_fresh()))
-        last = _end_of(told)
+        frames = self._kept(self._in_worker() or self._in_directory(_fresh()))
+        last = _end_of(frames)
         if last and last.get("reason") != "SourceFailed":
             _prepared = True
         if self._gang is not None:
-            told = self._of_all(told, last)
+            frames = self._of_all(frames, last)
         stays = bool(last and last.get("open") and self._order["reusable"])
         _opened.clear()
         if self._said:
@@ -254,7 +254,7 @@ class _Attempt:
         else:
             _kill_marked(self._order["run"])
             shutil.rmtree(self._directory, ignore_errors=True)
-        return _shut(told)
+        return _shut(frames)
 
     def _kept(self, output: bytes) -> bytes:
         """The story, once what the task wrote is committed: its end promises that."""
@@ -266,11 +266,11 @@ class _Attempt:
             return _unkept(output, error)
         return output
 
-    def _of_all(self, told: bytes, last: dict[str, Any] | None) -> bytes:
+    def _of_all(self, frames: bytes, last: dict[str, Any] | None) -> bytes:
         """Of node 0 the story of all nodes; of another one nothing: its own is told before."""
         if self._gang.rank == 0:
-            return self._gang.concluded(told, last, self._look_for_stop)  # type: ignore[no-any-return]
-        _ask(self._latch.put, self._said_key, zlib.compress(told, 1))
+            return self._gang.concluded(frames, last, self._look_for_stop)  # type: ignore[no-any-return]
+        _ask(self._latch.put, self._said_key, zlib.compress(frames, 1))
         self._said = 0  # who follows the run takes it away
         self._gang.follow_to_the_end(last)
         return b""
@@ -279,9 +279,9 @@ class _Attempt:
         """In the worker that an earlier task of the same job left open; b"" when there is none."""
         for uid, directory in list(_opened.items()):
             if uid == self._order["uid"] and self._order["reusable"]:
-                told = self._in_directory(directory)
-                if (_end_of(told) or {}).get("reason") != "SandboxClosed":
-                    return told
+                frames = self._in_directory(directory)
+                if (_end_of(frames) or {}).get("reason") != "SandboxClosed":
+                    return frames
             _guest(directory, "leave")
             shutil.rmtree(directory, ignore_errors=True)
         return b""
@@ -325,7 +325,7 @@ class _Attempt:
 
     def _listen(self, handle: int) -> bytes:
         """All frames but those that only say that the stream lives."""
-        told, whole = bytearray(), True
+        frames, whole = bytearray(), True
         look_s = float(self._order["look_s" if self._gang is None else "gang_look_s"])
         look_at_s = time.monotonic() + look_s
         keep_at_s = time.monotonic() + self._order["keep_s"]
@@ -333,13 +333,13 @@ class _Attempt:
             now_s = time.monotonic()
             if now_s >= self._over_at_s:
                 self._stop(0.0)
-                told += _line({"e": "lost", "message": "it did not end at its time limit"})
+                frames += _line({"e": "lost", "message": "it did not end at its time limit"})
                 break
             if now_s >= look_at_s:
                 self._look_for_stop()
                 if self._gang is not None:
                     self._gang.look(self._stop)
-                self._say(bytes(told))
+                self._say(bytes(frames))
                 look_at_s = time.monotonic() + look_s
             if now_s >= keep_at_s and self._volumes is not None:
                 self._volumes.keep_soon()
@@ -349,12 +349,12 @@ class _Attempt:
                 data = os.read(handle, READ_BYTES)
                 if not data:
                     break
-                whole = whole and len(told) + len(data) <= TOLD_BYTES_MAX
+                whole = whole and len(frames) + len(data) <= TOLD_BYTES_MAX
                 if whole:
-                    told += data
+                    frames += data
         if not whole:
             return self._read_again()
-        lines = bytes(told).splitlines(keepends=True)
+        lines = bytes(frames).splitlines(keepends=True)
         return b"".join(line for line in lines if not line.startswith(b'{"e":"alive"'))
 
     def _read_again(self) -> bytes:

@@ -123,8 +123,8 @@ class Gang:
         from fleetctl.guest.nodes.variables import variables
 
         order = self._order
-        told = variables(self.rank, self.addresses, PORT, order["procs"])
-        made = {**order, "env": {**order["env"], **told}, "reusable": False}
+        rendezvous = variables(self.rank, self.addresses, PORT, order["procs"])
+        made = {**order, "env": {**order["env"], **rendezvous}, "reusable": False}
         if order["ray"]:
             ray = {"rank": self.rank, "addresses": self.addresses, "token": self._token}
             made["ray"] = {**order["ray"], **ray}
@@ -219,19 +219,19 @@ class Gang:
                 self._tell()
             time.sleep(self._order["gang_look_s"])
 
-    def concluded(self, told: bytes, end: State | None, look: Callable[[], None]) -> bytes:
+    def concluded(self, frames: bytes, end: State | None, look: Callable[[], None]) -> bytes:
         """The story of all, of node 0's own, once all are over. look: whether it is to stop."""
         from fleetctl.guest.nodes.outcome import whole_end
 
         if end is None:
             self.stop_others(0.0)
             self.dismiss()
-            return told
+            return frames
         mine = self._ends[0] = self._judged(end)
         self._await_others(mine, look)
         whole = whole_end([self._of(rank, mine) for rank in range(len(self._ends))])
         self.dismiss()
-        return self._rewritten(told, end, whole)
+        return self._rewritten(frames, end, whole)
 
     def _judged(self, end: State) -> State:
         """Node 0's own end."""
@@ -275,13 +275,13 @@ class Gang:
         self._ends[rank] = end
         return end
 
-    def _rewritten(self, told: bytes, end: State, whole: State) -> bytes:
+    def _rewritten(self, frames: bytes, end: State, whole: State) -> bytes:
         last = {**end, **{name: whole[name] for name in _OF_ALL}, "at": time.time()}
         if whole.get("node"):
             last["node"] = whole["node"]
         last["open"] = last.pop("open")  # who shuts it looks at the end of the line
         lines: list[bytes] = []
-        for line in told.splitlines(keepends=True):
+        for line in frames.splitlines(keepends=True):
             if line.startswith(ENDED):
                 lines += [self._table_line(), _line({"e": "ended", **last})]
             elif whole["ok"] or not line.startswith(RESULT):

@@ -201,8 +201,8 @@ class Creating:
         if handle is None and isinstance(error, TimeoutError):
             raise TimeoutError(f"no sandbox of run `{request.run}` is seen yet") from error
         if handle is None:
-            told = unknown(error, what)
-            raise _unresolved(told, told) from error
+            translated = unknown(error, what)
+            raise _unresolved(translated, translated) from error
         if request.template.resources.gpu is not None:
             return await self._scheduled(handle, f"run `{request.run}` cannot have its machine")
         return handle

@@ -54,5 +54,5 @@ class GpuQueue:
         self._tell()
 
     def _tell(self) -> None:
-        told, self._more_wait = self._more_wait, asyncio.Event()
-        told.set()
+        changed, self._more_wait = self._more_wait, asyncio.Event()
+        changed.set()

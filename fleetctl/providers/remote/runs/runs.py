@@ -205,8 +205,8 @@ class RemoteRuns:
             return None
         if seen is not None and seen.ending is not None and _told(tracked, fate):
             runs = self.journals.directory(uid)
-            told = describe(ref, seen, tracked.handle, sandbox_open=fate is None)
-            return with_last_words(told_apart(told, runs), runs, node=seen.ending.node)
+            observation = describe(ref, seen, tracked.handle, sandbox_open=fate is None)
+            return with_last_words(told_apart(observation, runs), runs, node=seen.ending.node)
         if tracked.missing and tracked.phase is Phase.FOLLOWING:
             return Gone(ref.run, time.time())
         if tracked.phase in (Phase.OVER, Phase.UNBEGUN):

@@ -92,7 +92,7 @@ class Closings:
                 return
 
     def _hindered(self, handle: str, error: Exception) -> None:
-        told = words_of(error)
-        if self._problems.get(handle) != told:
-            self._problems[handle] = told
+        message = words_of(error)
+        if self._problems.get(handle) != message:
+            self._problems[handle] = message
             self._troubled(handle)

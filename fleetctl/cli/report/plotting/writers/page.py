@@ -39,14 +39,14 @@ def _figure(chart: Chart) -> str:
     title = escape(chart.title)
     if isinstance(chart, Nothing):
         return f"<h2>{title}</h2>\n<p>{escape(chart.why)}</p>"
-    said = title
+    heading = title
     if isinstance(chart, Bars):
-        said += ": " + ", ".join(
+        heading += ": " + ", ".join(
             f"{bar.name} {'unknown' if bar.share is None else f'{bar.share:.0%}'}"
             for bar in chart.bars
         )
     return (
-        f'<h2>{title}</h2>\n<figure tabindex="0" aria-label="{escape(said)}">\n'
+        f'<h2>{title}</h2>\n<figure tabindex="0" aria-label="{escape(heading)}">\n'
         f'<svg viewBox="0 0 {WIDE:g} {height(chart):g}" aria-hidden="true">\n{shapes(chart)}\n'
         f"</svg>\n<figcaption>{escape(chart.note)}</figcaption>\n</figure>"
     )

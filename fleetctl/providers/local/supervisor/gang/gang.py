@@ -54,13 +54,13 @@ class Gang(Generic[M]):
     def order_of(self, rank: int) -> dict[str, Any]:
         """What one node is ordered. Raises OSError."""
         order, each = self.order, len(self.order["gpus"]) // self.count
-        told = variables(rank, self.addresses, self.port, order["procs"], _interface())
+        rendezvous = variables(rank, self.addresses, self.port, order["procs"], _interface())
         made = {
             **order,
             "run": node_name(order["run"], rank),
             "sandbox": node_name(order["sandbox"], rank),
             "gpus": order["gpus"][rank * each : (rank + 1) * each],
-            "variables": {**order.get("variables", {}), **told, "FLEETCTL_RUN": order["run"]},
+            "variables": {**order.get("variables", {}), **rendezvous, "FLEETCTL_RUN": order["run"]},
             "waits": True,
             "rank": rank,
             "reusable": False,

@@ -34,16 +34,16 @@ def enter(config: dict[str, Any], directory: str) -> Unshared:
         return _process("")
     if sys.platform != "linux":
         return _process(f"{sys.platform} has no namespaces")
-    told, tell = os.pipe()
+    report, tell = os.pipe()
     first = os.fork()
     if first == 0:
-        os.close(told)
+        os.close(report)
         _become_init(config, directory, tell)
         os.close(tell)
         return Unshared(NAMESPACES)
     os.close(tell)
-    problem = _read_all(told)
-    os.close(told)
+    problem = _read_all(report)
+    os.close(report)
     if problem == "ok":
         os._exit(0)
     os.waitpid(first, 0)

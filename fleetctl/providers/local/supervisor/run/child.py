@@ -97,16 +97,16 @@ def _await_others() -> Any:
     0 goes on from: it alone looks for one, and moves aside what misleads.
     """
     _tell({"e": "ready"})
-    told = b""
-    while not told.endswith(b"\n"):
+    report = b""
+    while not report.endswith(b"\n"):
         try:
             data = os.read(CHANNEL, WORD_BYTES_MAX)
         except OSError:
             data = b""
         if not data:
             os._exit(0)
-        told += data
-    return json.loads(told)
+        report += data
+    return json.loads(report)
 
 
 def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:

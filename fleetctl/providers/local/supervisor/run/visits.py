@@ -43,12 +43,12 @@ class Visits:
 
     def ended(self, pid: int, status: int) -> bool:
         """Whether the process was a visit, which is over then."""
-        told = self._told.pop(pid, None)
+        answer = self._told.pop(pid, None)
         self._guests.pop(pid, None)
-        if told is None:
+        if answer is None:
             return False
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-        told(code)
+        answer(code)
         return True
 
     def hang_up(self, guest: object) -> None:
