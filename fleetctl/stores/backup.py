@@ -25,7 +25,7 @@ from fleetctl.common.version import VERSION
 from fleetctl.stores.codes import APPLICATION_ID, SCHEMA_VERSION
 from fleetctl.stores.damage import damaged, gone, is_missed
 from fleetctl.stores.errors import READ_FAILURES, explain, is_full
-from fleetctl.stores.read.reader import connect_readonly
+from fleetctl.stores.read.connecting import connect_readonly
 
 FORMAT = 1
 MANIFEST = "backup.json"

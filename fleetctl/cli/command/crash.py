@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fleetctl.cli.output.render import Screen, silence_stdout
 from fleetctl.common.errors import FleetctlError
-from fleetctl.stores.read.reader import readonly_uri
+from fleetctl.stores.read.connecting import readonly_uri
 
 # What a full or broken disk, and a limit on the size of files, answer to a write.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)

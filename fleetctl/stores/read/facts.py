@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from fleetctl.common import home as places
-from fleetctl.stores.read.reader import readonly_uri
+from fleetctl.stores.read.connecting import readonly_uri
 
 FILES = (places.STATE_DB, places.EVENTS_DB)
 

@@ -19,7 +19,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.errors import READ_FAILURES, explain, primary_code
-from fleetctl.stores.read.reader import connect_readonly, readonly_uri
+from fleetctl.stores.read.connecting import connect_readonly, readonly_uri
 
 VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "warm", "reuses", "objects")
 # A sum over a million rows needs megabytes; a cross join by mistake would take all there is.

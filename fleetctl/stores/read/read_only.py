@@ -17,7 +17,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.stores import queries
 from fleetctl.stores.base import Stored
 from fleetctl.stores.errors import READ_FAILURES, explain
-from fleetctl.stores.read.reader import connect_readonly
+from fleetctl.stores.read.connecting import connect_readonly
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.open import Identity
 from fleetctl.stores.sqlite.resources import SqliteResources

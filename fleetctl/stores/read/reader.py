@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fleetctl.common import home as places
-from fleetctl.common.errors import StoreError
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores import queries
-from fleetctl.stores.codes import SCHEMA_VERSION, STATES
-from fleetctl.stores.damage import gone, is_missed, must_be_ours
+from fleetctl.stores.codes import STATES
+from fleetctl.stores.read.connecting import connect_readonly
 
-_WAIT_S = 5.0  # only a writer that recovers from a crash makes a reader wait, and briefly
 EVENTS_MAX = 100_000
 
 
@@ -325,78 +323,6 @@ class Reader:
                 return None
             self._open[file] = connection
         return self._open[file]
-
-
-def connect_readonly(path: Path) -> sqlite3.Connection | None:
-    """A connection that cannot write; None while there is no store, or it is about to be founded.
-
-    Raises StoreError for a store that this version cannot read.
-    """
-    home = path.parent.parent
-    if not path.exists():
-        _must_be_no_file(home)
-        _must_not_be_missed(home, path)
-        return None
-    connection = _connect(path)
-    if not _readable(connection, path):
-        connection.close()
-        _must_not_be_missed(home, path)
-        return None
-    return connection
-
-
-def _must_not_be_missed(home: Path, path: Path) -> None:
-    """Raises StoreError: an empty list would hide that a store which was here is lost."""
-    if path == home / places.STATE_DB and (store_id := is_missed(home)):
-        raise gone(home, store_id)
-
-
-def _must_be_no_file(home: Path) -> None:
-    """Raises StoreError: an empty list would hide that FLEETCTL_HOME points beside the store."""
-    if home.exists() and not home.is_dir():
-        raise StoreError(
-            f"fleetctl cannot keep its state in `{home}`: it is a file",
-            hint="set FLEETCTL_HOME to a directory on a local disk that you can write",
-        )
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    uri = readonly_uri(path)
-    connection = sqlite3.connect(uri, uri=True, timeout=_WAIT_S, isolation_level=None)
-    try:
-        connection.execute("PRAGMA query_only = ON")
-        connection.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.OperationalError:
-        connection.close()
-        log = path.with_name(path.name + "-wal")
-        if log.exists() and log.stat().st_size:
-            raise
-        # A read-only disk has no place for shared memory; with no log there is nothing to share.
-        connection = sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
-    return connection
-
-
-def readonly_uri(path: Path) -> str:
-    """As SQLite reads a path in a URI. `Path.as_uri` loads urllib, a tenth of what `get` costs."""
-    escaped = str(path)
-    for char in "%?#":
-        escaped = escaped.replace(char, f"%{ord(char):02x}")
-    return f"file:{escaped}?mode=ro"
-
-
-def _readable(connection: sqlite3.Connection, path: Path) -> bool:
-    """False for a file without a schema. Raises StoreError for a foreign or newer one."""
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if application == 0 and version == 0:
-        return False
-    must_be_ours(path, application, version)
-    if version < SCHEMA_VERSION:
-        raise StoreError(
-            f"`{path}` was written by an older fleetctl (schema version `{version}`)",
-            hint="`fleetctl up --detach` brings it up to date; nothing is lost",
-        )
-    return True
 
 
 def _mask(states: Iterable[str] | None) -> int:
