@@ -6,24 +6,24 @@ Made by supervise.py. Never waits: what takes time ends in a call of the loop.
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
-import os
 import time
 
 from fleetctl.guest.journal.ending import outcome
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.remote.place import start_directory
-from fleetctl.guest.remote.process.child import begun_of, environment, execute
-from fleetctl.guest.remote.process.leader import Leader
+from fleetctl.guest.remote.process.child import environment
+from fleetctl.guest.remote.run import launching
 from fleetctl.guest.remote.run.looking import Looking
 from fleetctl.guest.remote.run.output import Output
 from fleetctl.guest.supervision.processes import send
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, NoReturn, Optional, Protocol
+    from typing import Any, Callable, Optional, Protocol
 
     from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.remote.loop import Loop
+    from fleetctl.guest.remote.process.leader import Leader
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
 
@@ -99,9 +99,7 @@ class Attempt:
             self._drained()
         elif self._steps:
             argv = self._steps.pop(0)
-            self._attempt(
-                lambda: self._launch(argv, self._variables(), os.getcwd(), self._prepared)
-            )
+            self._attempt(lambda: self._start_preparation(argv))
         else:
             self._start_task()
         if self._error and self._leader is None:
@@ -113,6 +111,11 @@ class Attempt:
             act()
         except (OSError, ValueError) as error:
             self._error = {"reason": "StartFailed", "message": str(error)}
+
+    def _start_preparation(self, argv: list[str]) -> None:
+        variables, writable = self._variables(), self._output.writable
+        leader = launching.preparation(self._loop, self.order, argv, variables, writable)
+        self._follow(leader, self._prepared)
 
     def _prepared(self) -> None:
         assert self._leader is not None
@@ -146,50 +149,12 @@ class Attempt:
         directory = start_directory(order)
         if order.get("wandb"):
             variables.update(self._looking.trial(order, variables, directory))
-        if order.get("ray"):
-            self._launch_with_ray(variables, directory)
-        else:
-            self._launch(order["argv"], variables, directory, self._ended, task=True)
-
-    def _launch_with_ray(self, variables: dict[str, str], directory: str) -> None:
-        """The work inside a cluster of its own."""
-        from fleetctl.guest.nodes.ray import launch, own_variables
-        from fleetctl.guest.remote.process.child import tell
-
-        order = self.order
-        whole = {**variables, **own_variables(order["ray"])}
-
-        def lead() -> NoReturn:
-            # Before the cluster, whose workers have the variables that it was started with.
-            own, more = begun_of(order, whole)
-            known = {**whole, **own}
-
-            def work() -> NoReturn:
-                execute([*order["argv"], *more], known, directory, order["workdir"])
-
-            launch(order["ray"], known, work, tell)
-
-        self._follow(Leader(self._loop, lead, self._output.writable), self._ended)
+        writable = self._output.writable
+        leader = launching.program(self._loop, order, variables, directory, writable)
+        self._follow(leader, self._ended)
 
     def _variables(self) -> dict[str, str]:
         return environment(self.order, self._secrets, self._box.base)
-
-    def _launch(
-        self,
-        argv: list[str],
-        variables: dict[str, str],
-        directory: str,
-        ended: Callable[[], None],
-        *,
-        task: bool = False,
-    ) -> None:
-        """task: it is what the run is for, and no preparation."""
-
-        def work() -> NoReturn:
-            own, more = begun_of(self.order, variables) if task else ({}, [])
-            execute([*argv, *more], {**variables, **own}, directory, self.order["workdir"])
-
-        self._follow(Leader(self._loop, work, self._output.writable), ended)
 
     def _commit(self, mounts: list[str], then: Callable[[str], None]) -> None:
         from fleetctl.guest.remote.run.sync import sync
@@ -201,18 +166,8 @@ class Attempt:
         sync(self._loop, self._box.base, mounts, done)
 
     def _start_python(self) -> None:
-        """In the living worker, or in a new process."""
-        from fleetctl.guest.remote.process.worker import message, work
-
-        order = self.order
-        variables = self._variables()
-        worker = self._box.worker
-        if worker is not None:
-            worker.hand(message(order, variables), self._output.writable)
-        else:
-            worker = Leader(self._loop, lambda: work(order, variables), self._output.writable)
-            self._box.worker = worker if order["reusable"] else None
-        self._follow(worker, self._ended)
+        variables, writable = self._variables(), self._output.writable
+        self._follow(launching.python(self._box, self.order, variables, writable), self._ended)
 
     def _follow(self, leader: Leader, ended: Callable[[], None]) -> None:
         self._leader = leader

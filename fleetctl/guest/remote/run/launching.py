@@ -1,0 +1,78 @@
+"""The processes of a run: its preparations, and the task itself. Called by attempt.py."""
+
+from __future__ import annotations
+
+import os
+
+from fleetctl.guest.remote.process.child import begun_of, execute
+from fleetctl.guest.remote.process.leader import Leader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, Optional, Protocol
+
+    from fleetctl.guest.remote.loop import Loop
+
+    class Workers(Protocol):
+        """Where the worker of a sandbox stands that goes on after its task."""
+
+        loop: Loop
+        worker: Optional[Leader]
+
+
+def preparation(
+    loop: Loop, order: dict[str, Any], argv: list[str], variables: dict[str, str], output: int
+) -> Leader:
+    """output: the descriptor that it writes to, as of all here."""
+    directory = os.getcwd()
+    return Leader(loop, lambda: execute(argv, variables, directory, order["workdir"]), output)
+
+
+def program(
+    loop: Loop, order: dict[str, Any], variables: dict[str, str], directory: str, output: int
+) -> Leader:
+    if order.get("ray"):
+        return _with_ray(loop, order, variables, directory, output)
+
+    def work() -> NoReturn:
+        own, more = begun_of(order, variables)
+        execute([*order["argv"], *more], {**variables, **own}, directory, order["workdir"])
+
+    return Leader(loop, work, output)
+
+
+def python(
+    workers: Workers, order: dict[str, Any], variables: dict[str, str], output: int
+) -> Leader:
+    """In the living worker, or in a new process."""
+    from fleetctl.guest.remote.process.worker import message, work
+
+    worker = workers.worker
+    if worker is not None:
+        worker.hand(message(order, variables), output)
+        return worker
+    worker = Leader(workers.loop, lambda: work(order, variables), output)
+    workers.worker = worker if order["reusable"] else None
+    return worker
+
+
+def _with_ray(
+    loop: Loop, order: dict[str, Any], variables: dict[str, str], directory: str, output: int
+) -> Leader:
+    """The work inside a cluster of its own."""
+    from fleetctl.guest.nodes.ray import launch, own_variables
+    from fleetctl.guest.remote.process.child import tell
+
+    whole = {**variables, **own_variables(order["ray"])}
+
+    def lead() -> NoReturn:
+        # Before the cluster, whose workers have the variables that it was started with.
+        own, more = begun_of(order, whole)
+        known = {**whole, **own}
+
+        def work() -> NoReturn:
+            execute([*order["argv"], *more], known, directory, order["workdir"])
+
+        launch(order["ray"], known, work, tell)
+
+    return Leader(loop, lead, output)
