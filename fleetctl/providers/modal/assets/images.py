@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 GUEST_PATH = f"{layers.GUEST_DIR}/guest.py"
 QUICK_PATH = f"{layers.GUEST_DIR}/quick.py"
 POSIX_GUEST_PATH = f"{layers.GUEST_DIR}/guest.sh"
-FUNCTION_PARTS = ("nest", "volumes", "gang")
+FUNCTION_PARTS = ("attempt", "nest", "volumes", "gang")
 BUILD_S = 3600.0  # of one image; Modal's own limit is below
 UPLOAD_S = 900.0  # of the guest and the source
 TAIL_LINES = 5  # of a failed build's log, in the message

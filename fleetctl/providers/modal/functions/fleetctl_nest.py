@@ -1,7 +1,7 @@
 """The nest: a process in a function's container that has the guest in memory and forks it for every
 call.
 
-Shipped beside the guest and run by fleetctl_body.py. Starting Python anew costs more than most
+Shipped beside the guest and run by fleetctl_attempt.py. Starting Python anew costs more than most
 tasks, and the body has threads of the SDK's, which a fork does not survive.
 """
 
