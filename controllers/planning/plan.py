@@ -77,10 +77,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class CloseSandbox:
-    """End an idle sandbox; last_run is the run that it executed last."""
+    """End an idle sandbox."""
 
     sandbox: str
-    last_run: str
     reason: str
 
 

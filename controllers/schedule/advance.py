@@ -44,9 +44,7 @@ def advance(desired: Desired, history: History, now_s: float) -> Plan:
     asked_for = desired.controller.asks(history)
     if not found.full and found.at_capacity is None and asked_for is None:
         # Whatever could run now has its place; a unit that backs off gets a new sandbox later.
-        closes += tuple(
-            CloseSandbox(box.name, box.last.name, "no task to give it") for box in found.idle
-        )
+        closes += tuple(CloseSandbox(box.name, "no task to give it") for box in found.idle)
     wake_at_s = now_s if found.full else wakes_at_s(desired, history, now_s)
     plan = under_way(desired, history, (*stops, *closes, *found.starts), wake_at_s, now_s)
     if asked_for is not None and history.started and plan.phase is Phase.PENDING:

@@ -109,11 +109,11 @@ def sort_sandboxes(
             continue
         fits = box.template_hash == controller.template_hash and box.provider in places
         if _is_old(box, controller.policy, desired.terms.get(box.provider, Terms()), now_s):
-            closes.append(CloseSandbox(box.name, box.last.name, "too old for another task"))
+            closes.append(CloseSandbox(box.name, "too old for another task"))
         elif not box.closing and fits and (reuse is None or box.used < reuse):
             idle.append(box)
         else:
-            closes.append(CloseSandbox(box.name, box.last.name, "used up or out of date"))
+            closes.append(CloseSandbox(box.name, "used up or out of date"))
     idle.sort(key=lambda box: -places.index(box.provider))
     return tuple(closes), idle
 

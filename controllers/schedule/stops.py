@@ -25,11 +25,7 @@ def stop_all(history: History, reason: str, policy: Policy) -> list[Action]:
 
 
 def close_all(history: History, reason: str) -> list[Action]:
-    return [
-        CloseSandbox(box.name, box.last.name, reason)
-        for box in history.sandboxes.values()
-        if not box.busy
-    ]
+    return [CloseSandbox(box.name, reason) for box in history.sandboxes.values() if not box.busy]
 
 
 def stopping(history: History) -> tuple[str, ...]:

@@ -50,7 +50,6 @@ class Requeued:
     key: str
     units: int
     live: int  # that were asked for and run already
-    repeated: bool = False
 
 
 def retry(
@@ -67,7 +66,7 @@ def retry(
     if not KINDS[kind].runs:
         raise UsageError(f"a {kind} runs nothing, so there is nothing to retry")
     if choice.request and resource.annotations.get(RETRIED) == choice.request:
-        return Requeued(resource.key, 0, 0, repeated=True)
+        return Requeued(resource.key, 0, 0)
     work = work_of(resource, store.runs)
     if work.controller.handed is not None and choice.which != "failed":
         raise UsageError(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional, Sequence
 
 PLACEHOLDER = "${checkpoint}"
-HELPER = "fleetctl_checkpoint.py"
 NO_CHECKPOINT = "NoCheckpoint"
 
 

@@ -45,7 +45,7 @@ def test_a_sound_plan_is_found_sound() -> None:
     box = next(name for name, it in history.sandboxes.items() if not it.busy)
     reuse = replace(START, index=6, sandbox=box)
     stop = Stop(next(iter(history.live)), "Suspended", 1.0)
-    close = CloseSandbox(box, "run-4-1", "no task")
+    close = CloseSandbox(box, "no task")
     for actions in ((reuse,), (stop,), (close,), (replace(START, index=6),), ()):
         assert found(*actions) == []
 
@@ -61,7 +61,7 @@ def test_a_sound_plan_is_found_sound() -> None:
             "index 6 would use the unknown sandbox nobody",
         ),
         (Stop("nobody", "x", 1.0), "nobody is not live and would be stopped"),
-        (CloseSandbox("nobody", "r", "x"), "sandbox nobody is not ours and would be closed"),
+        (CloseSandbox("nobody", "x"), "sandbox nobody is not ours and would be closed"),
         (Drop("u1", "x"), "the object would be dropped while runs of it are live"),
     ],
 )

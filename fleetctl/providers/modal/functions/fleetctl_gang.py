@@ -30,7 +30,7 @@ PAUSE_S = 0.1  # between two looks of who waits to begin
 BEAT_S = 15.0  # each says so often that it lives, if nothing else
 SILENT_S = 90.0  # who says nothing for so long is lost
 LEAVE_S = 15.0  # beyond its grace, for an ended node to commit its volumes and say so
-CONSEQUENCE, LOST, NOT_READY = "NodeEnded", "NodeLost", "NodesNotReady"
+CONSEQUENCE, LOST = "NodeEnded", "NodeLost"
 # Why a guest ends a run that did not end by itself.
 FROM_OUTSIDE = ("Stopped", "Timeout", "Stalled", "SandboxEnded")
 RESULT, ENDED = b'{"e":"result"', b'{"e":"ended"'
