@@ -19,11 +19,17 @@ def orphan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     monkeypatch.chdir(tmp_path)
     marks = {"FLEETCTL_RUN": "run-0", "FLEETCTL_PARAMS": f"{tmp_path}/files/params.json"}
     process = subprocess.Popen(
-        ["sleep", "600"], env={**os.environ, **marks}, start_new_session=True
+        ["sh", "-c", "echo; read line"],
+        env={**os.environ, **marks},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
+    assert process.stdout is not None
+    process.stdout.readline()  # it has its environment; a busy machine takes long to give it one
     yield process.pid
     process.kill()
-    process.wait()
+    process.communicate()
 
 
 def test_one_that_is_born_after_the_others_were_listed_is_found(
