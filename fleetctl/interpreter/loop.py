@@ -127,7 +127,7 @@ def _the_loop() -> asyncio.AbstractEventLoop:
 
 
 def _start_anew() -> None:
-    """In a fork there is no such thread."""
+    """Forget the loop in a fork, which does not have its thread."""
     global _loop, _lock
     _loop, _lock = None, threading.Lock()
 

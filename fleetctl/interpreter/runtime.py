@@ -128,7 +128,9 @@ class Runtime:
             await self._lose()
 
     def leave_to_parent(self) -> tuple[object, ...]:
-        """In a fork: forget a sandbox that is not ours, and who waited for it. All of that."""
+        """In a fork: let go of the sandbox, which is the parent's, and of who waited for it.
+        Returns what was let go, for the caller to hold.
+        """
         left = (self._talk, self._opening)
         self._talk = self._opening = None
         self._turn = asyncio.Lock()

@@ -18,8 +18,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def provider_dir(home: Path, provider: str) -> Path:
-    """All that a provider keeps on this machine. Declared ones have a directory of their own, so
-    that no name of theirs hits another file of the state directory.
+    """The directory of all that a provider keeps on this machine. Declared ones have a directory of
+    their own, so that no name of theirs hits another file of the state directory.
     """
     return home / checked(provider) if provider in BUILT_IN else home / ACCOUNTS / checked(provider)
 
@@ -34,7 +34,9 @@ def providers_in(home: Path) -> list[str]:
 
 
 def jobs_dir(home: Path, provider: str) -> Path:
-    """One directory a resource. Links resolved: namespaces see real paths only."""
+    """The directory that holds one directory a resource. Links resolved: namespaces see real paths
+    only.
+    """
     return provider_dir(Path(os.path.realpath(home)), provider) / "jobs"
 
 

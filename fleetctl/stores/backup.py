@@ -344,7 +344,9 @@ def _set_aside(home: Path, store: Path, now_s: float) -> Path | None:
 
 
 def _note_restored(home: Path, about: About, now_s: float) -> None:
-    """For the next controller: what began after the copy is not in it. See adoption/recover.py."""
+    """Tell the next controller that what began after the copy is not in it. See
+    adoption/recover.py.
+    """
     path = home / places.RESTORED
     fresh = path.with_name(path.name + ".new")
     with fresh.open("w", encoding="utf-8") as file:

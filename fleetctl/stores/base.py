@@ -82,11 +82,11 @@ class ResourceStore(Protocol):
         ...
 
     def living(self, kind: str) -> Sequence[Resource]:
-        """Those of a kind that are not being deleted, oldest first. Reads no others."""
+        """The resources of a kind that are not being deleted, oldest first. Reads no others."""
         ...
 
     def annotations(self) -> Sequence[dict[str, str]]:
-        """Those of every resource that has any, equal ones once."""
+        """The annotations of every resource that has any, equal ones once."""
         ...
 
     def list(self) -> Sequence[Resource]:
@@ -110,7 +110,7 @@ class ResourceStore(Protocol):
         ...
 
     def delete(self, uid: str) -> None:
-        """It is gone: nothing here knows of it or of its runs any more. Idempotent.
+        """Delete the resource: nothing here knows of it or of its runs any more. Idempotent.
 
         What it leaves behind stays for people's questions, until GoneStore.forget takes it.
         """
@@ -141,7 +141,7 @@ class SleepStore(Protocol):
         ...
 
     def next_at_s(self, now_s: float) -> float | None:
-        """When the first sleeper wakes, after now_s."""
+        """When the first resource that sleeps is due, after now_s; None when none sleeps."""
         ...
 
 
@@ -199,7 +199,7 @@ class LedgerStore(Protocol):
     """Spending that outlives its objects: dropping a resource takes nothing out of it."""
 
     def add(self, entries: Sequence[Entry]) -> None:
-        """To what is there for the same day, namespace and labels."""
+        """Add entries to what is there for the same day, namespace and labels."""
         ...
 
     def entries(self) -> Sequence[Entry]:
@@ -211,7 +211,7 @@ class CreateStore(Protocol):
     """When new sandboxes were asked for, at providers that limit how many a minute."""
 
     def add(self, provider: str, at_s: float, *, forget_until_s: float) -> None:
-        """One more; those up to forget_until_s matter no more."""
+        """Record one more create; those up to forget_until_s matter no more."""
         ...
 
     def times(self, provider: str) -> Sequence[float]:

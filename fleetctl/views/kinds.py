@@ -91,7 +91,9 @@ def target(text: str, namespace: str = DEFAULT_NAMESPACE) -> Target:
 
 
 def target_of(kind: Kind, name: str, namespace: str) -> Target:
-    """Of a kind without namespaces there is one object of the name, whatever `-n` says."""
+    """The object that a person names. Of a kind without namespaces there is one of the name,
+    whatever `-n` says.
+    """
     return Target(kind, name, namespace if kind.namespaced else DEFAULT_NAMESPACE)
 
 

@@ -81,7 +81,7 @@ class View(NamedTuple):
         return self.count("succeeded") + self.count("failed") + self.count("stopped")
 
     def time_s(self, key: Time) -> float | None:
-        """Of a status, where it is one that a clock can show."""
+        """A time of a status, where it is one that a clock can show."""
         value = self.status.get(key)
         known = isinstance(value, (int, float)) and 0 <= value < YEAR_10000_S
         return value if known else None  # type: ignore[return-value]
@@ -190,7 +190,7 @@ def _status(seen: View, now_s: float) -> dict[str, object]:
 
 
 def dated(values: Mapping[str, object]) -> dict[str, object]:
-    """The same with every known time written out; times that are not set are left out."""
+    """The status with every known time written out; times that are not set are left out."""
     shown = dict(values)
     for key in TIME_KEYS:
         at_s = shown.get(key)

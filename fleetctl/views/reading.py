@@ -92,7 +92,7 @@ class Reading:
         return (attempt(run) for run in rows)
 
     def live_attempts(self, seen: View) -> list[RunRow]:
-        """Those that hold a sandbox; costs what is live."""
+        """The attempts that hold a sandbox; costs as much as there are of them."""
         states = ("Starting", "Running", "Stopping")
         return list(self._reader.runs(seen.resource.uid, states=states))
 
@@ -148,7 +148,9 @@ class Reading:
         namespace: str | None = None,
         deleted: bool = False,
     ) -> list[Event]:
-        """Of one object, of a namespace, or of all, oldest first; deleted: also of what is gone."""
+        """The events of one object, of a namespace, or of all, oldest first; deleted: also those of
+        objects that are gone.
+        """
         if seen is not None:
             lines = self._reader.events(seen.resource.uid, since_s=since_s)
             return [Event(seen.key, line) for line in lines]
@@ -164,7 +166,7 @@ class Reading:
         ]
 
     def events_of_gone(self, wanted: Target, *, since_s: float = 0.0) -> list[Event]:
-        """Of all that had this name and are gone, oldest first."""
+        """The events of all objects that had this name and are gone, oldest first."""
         about = (wanted.kind.name, wanted.name, wanted.namespace)
         return [
             Event(object_key(wanted.kind.name, shown, wanted.namespace), line, gone_at_s)

@@ -56,7 +56,7 @@ def _term(part: str) -> Term:
 
 
 def matches(labels: dict[str, str], terms: Sequence[Term]) -> bool:
-    """As kubectl has it: what lacks the label is also not one of a set."""
+    """Whether labels match, as kubectl has it: what lacks the label is also not one of a set."""
     for term in terms:
         value = labels.get(term.key)
         holds = {

@@ -48,7 +48,7 @@ class Task(NamedTuple):
 
     @property
     def duration_s(self) -> float | None:
-        """Of its newest attempt, once that has ended."""
+        """How long the task's newest attempt took, once that has ended."""
         start_s, end_s = self.run.started_at_s, self.run.ended_at_s
         return None if start_s is None or end_s is None else max(0.0, end_s - start_s)
 
@@ -71,7 +71,7 @@ def is_outdated(run: RunRow, seen: View) -> bool:
 
 
 def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:
-    """The same, by index, with a row for every task of a known number that has not begun."""
+    """The tasks by index, with a row for every task of a known number that has not begun."""
     total = seen.count("total")
     highest, wanted = -1, 0
     for one in begun:
@@ -126,7 +126,9 @@ def task_usd(one: Task, now_s: float) -> float | None:
 
 
 def ended_state(state: str, reason: str, index: int, failed: str, *, over: bool) -> str:
-    """Of a task whose newest run ended in `state`, without success. over: nothing more comes."""
+    """The state of a task whose newest run ended in `state`, without success. over: nothing more
+    comes.
+    """
     if state == STOPPED and reason == EARLY_TERMINATED:
         return STOPPED
     if state == STOPPED:
@@ -161,7 +163,7 @@ def _ranges(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def of_one_content(attempts: Iterable[Task]) -> Iterator[Task]:
-    """Of each task the attempts that ran what its newest one ran: a curve is of one program.
+    """For each task the attempts that ran what its newest one ran: a curve is of one program.
     attempts: in their order, those of a task together.
     """
     for _, group in groupby(attempts, key=lambda one: one.run.index):

@@ -121,7 +121,9 @@ def _with_library(
 
 
 def _show_stacks() -> None:
-    """For a task of Python, which is this process; a program has library/sitecustomize.py."""
+    """Let a task of Python, which is this process, show where it hangs when it is asked; a program
+    has library/sitecustomize.py.
+    """
     import faulthandler
 
     try:

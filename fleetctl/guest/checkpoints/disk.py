@@ -41,7 +41,7 @@ class Disk:
         return found
 
     def size(self, name: str) -> int:
-        """Of a file in bytes; DIRECTORY for anything else, and for nothing."""
+        """The size of a file in bytes; DIRECTORY for anything else, and for nothing."""
         try:
             about = os.stat(self.at(name))
         except OSError:
@@ -49,7 +49,7 @@ class Disk:
         return about.st_size if about.st_mode & 0o170000 == 0o100000 else DIRECTORY
 
     def text(self, name: str) -> Optional[bytes]:
-        """All of a small file; None where there is none, or a large one."""
+        """The whole content of a small file; None where there is none, or a large one."""
         if not 0 <= self.size(name) <= TEXT_BYTES_MAX:
             return None
         return self.head(name, TEXT_BYTES_MAX)
@@ -61,14 +61,14 @@ class Disk:
         return self._read(name, max(0, self.size(name) - most), most)
 
     def changed_at(self, name: str) -> int:
-        """When it was written, in ns; 0 where it is not there."""
+        """When the file was last written, in ns; 0 where there is none."""
         try:
             return os.stat(self.at(name)).st_mtime_ns
         except OSError:
             return 0
 
     def sha256(self, name: str) -> str:
-        """Of a whole file, in hex; "" where it cannot be read."""
+        """The hash of a whole file, in hex; "" where it cannot be read."""
         try:
             with open(self.at(name), "rb") as file:
                 digest = sha256(b"")
@@ -79,7 +79,7 @@ class Disk:
         return str(digest.hexdigest())
 
     def bytes_of(self, name: str) -> int:
-        """Of a file, or of all files below a directory."""
+        """How many bytes a file has, or all files below a directory."""
         alone = self.size(name)
         if alone != DIRECTORY:
             return alone

@@ -82,7 +82,8 @@ class Format:
         return re.fullmatch(self._pattern, name)
 
     def find(self, view: View) -> list[Found]:
-        """All of this format, complete or not, the lowest step first; those of unknown step last.
+        """All checkpoints of this format, complete or not, the lowest step first; those of unknown
+        step last.
 
         Where a tracker names the newest, what lies beyond it was never finished.
         """
@@ -218,8 +219,8 @@ def marked_files(view: View, name: str) -> Optional[list[tuple[str, int, str]]]:
 
 
 def damaged(view: View, name: str, *, whole: bool) -> str:
-    """Of a complete one of our own format: a file whose hash is another one, or "". whole: of large
-    files, too, which takes as long as reading them.
+    """The first file of a complete checkpoint of our own format whose hash is not the recorded one;
+    "" when all are sound. whole: of large files, too, which takes as long as reading them.
     """
     for path, size, digest in marked_files(view, name) or ():
         looked_at = digest and (whole or size <= HASHED_BYTES_MAX)

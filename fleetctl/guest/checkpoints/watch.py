@@ -134,7 +134,9 @@ class Watch:
         return self._format.find(self._disk) if self._format is not None else []
 
     def _version(self, one: Found) -> Version:
-        """By the marker's time: what was there before and is written anew is new."""
+        """Tells versions of a checkpoint apart by its marker's time: one that is written anew is
+        new.
+        """
         disk, name = self._disk, one.name
         for mark in MARKS:
             if changed_at := disk.changed_at(f"{name}/{mark}"):

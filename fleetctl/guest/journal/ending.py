@@ -79,7 +79,7 @@ def over_memory(memory: Optional[int], used: Optional[int]) -> str:
 
 
 def size_text(size: int) -> str:
-    """As manifests write it: `4Gi`, `100Mi`."""
+    """A size as manifests write it: `4Gi`, `100Mi`."""
     for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
         if size >= unit and (size % unit == 0 or unit < 1 << 30):
             return f"{size / unit:.0f}{name}"

@@ -127,7 +127,7 @@ def write_unbegun(journal: Journal, identity: str, why: str) -> None:
 
 
 def append(directory: int, run: str, event: dict[str, Any]) -> None:
-    """One more line in the journal of a run that has ended."""
+    """Write one more line to the journal of a run that has ended."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(f"{run}.jsonl", flags, dir_fd=directory)
     try:

@@ -44,7 +44,7 @@ class Problems:
         return fresh
 
     def totals(self) -> list[str]:
-        """At the end: how many there were, where it was more than one."""
+        """At the end: how many places of a file could not be read, where it was more than one."""
         return [
             f"{count} places of {file} could not be read as metrics in all"
             for file, count in self._counts.items()
@@ -62,7 +62,7 @@ class Growing:
         self._untouched: Optional[int] = None  # when it was written last, before the program began
 
     def pass_over(self, path: str) -> None:
-        """All that the file holds now is of others."""
+        """Skip all that the file holds now: others wrote it."""
         while data := self.read(path):
             self.took(data)
         try:

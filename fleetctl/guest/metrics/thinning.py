@@ -29,7 +29,7 @@ class Sample:
         self._left: dict[str, tuple[Optional[int], Optional[float], float]] = {}
 
     def pick(self, step: Optional[int], at_s: Optional[float], values: Values) -> Values:
-        """Those of a row that are recorded."""
+        """The values of a row that are recorded."""
         picked: Values = {}
         for name, value in values.items():
             if name != self._whole and not self._knows(name):

@@ -16,9 +16,9 @@ INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 def variables(
     rank: int, addresses: Sequence[str], port: int, procs: int, interface: str = ""
 ) -> dict[str, str]:
-    """Of node `rank`; addresses: of all, by rank, as their peers reach them; port: of node 0, that
-    is free; procs: processes of a launcher on each node; interface: that leads to the peers, where
-    libraries would not find it.
+    """The variables of node `rank`. addresses: of all nodes, by rank, as their peers reach them;
+    port: of node 0, that is free; procs: processes of a launcher on each node; interface: that
+    leads to the peers, where libraries would not find it.
     """
     count = len(addresses)
     if count == 1:

@@ -40,7 +40,7 @@ class Loop:
         self._poll.register(handle, select.POLLIN)
 
     def watch_room(self, handle: int, act: Callable[[], object]) -> None:
-        """The same when it takes more to be written."""
+        """As `watch`, for when the descriptor takes more to be written."""
         self._ready[handle] = act
         self._poll.register(handle, select.POLLOUT)
 
@@ -49,7 +49,7 @@ class Loop:
         self._poll.unregister(handle)
 
     def after(self, name: str, delay_s: float, act: Callable[[], object]) -> None:
-        """At most one call of each name is to come; a later one replaces it."""
+        """Call later. At most one call of each name is to come; a later one replaces it."""
         self._timers[name] = (time.monotonic() + delay_s, act)
 
     def cancel(self, name: str) -> None:

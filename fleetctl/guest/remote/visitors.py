@@ -41,12 +41,12 @@ class Visitors:
         self._loop.watch(line.fileno(), lambda: self._hear(line))
 
     def tell_soon(self) -> None:
-        """There is new output."""
+        """Tell visitors soon that there is new output."""
         if not self._loop.waits_for("tell"):
             self._loop.after("tell", SOON_S, self.tell)
 
     def tell(self) -> None:
-        """There is something new in a journal."""
+        """Tell visitors that there is something new in a journal."""
         self._loop.cancel("tell")
         for line in list(self._lines.values()):
             self._say(line)

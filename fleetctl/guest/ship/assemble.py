@@ -104,7 +104,7 @@ def _head() -> str:
 
 
 def _remote_sources() -> dict[str, str]:
-    """By name of module."""
+    """The sources of the guest, by name of module."""
     sources = dict.fromkeys(PACKAGES, "")
     for part in REMOTE_PARTS:
         name = "fleetctl.guest." + part[: -len(".py")].replace("/", ".")

@@ -42,7 +42,8 @@ def ends_in_s(
     say: Callable[[str], None],
     pids: Callable[[], Iterable[int]],
 ) -> Optional[float]:
-    """None while it gets on. What hangs says where, and is to be told to end after these seconds.
+    """Seconds after which a task that hangs is to be told to end; None while it gets on. It says
+    before where it hangs.
 
     signs: as `stalled` takes them; pids: its processes.
     """

@@ -19,7 +19,7 @@ def canonical(value: Any) -> str:
 
 
 def compact(value: Any) -> str:
-    """One line of ASCII."""
+    """A value as JSON in one line of ASCII."""
     return _encoded(_compact, value)
 
 

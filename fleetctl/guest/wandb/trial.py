@@ -207,7 +207,9 @@ def _line(result: dict[str, Any]) -> str:
 
 
 def _names(top: str) -> frozenset[str]:
-    """Of the directories of runs in wandb's directory, `run-<time>-<id>` or `offline-run-...`."""
+    """The names of the directories of runs in wandb's directory, `run-<time>-<id>` or
+    `offline-run-...`.
+    """
     directory = _opened(top)
     if directory is None:
         return frozenset()

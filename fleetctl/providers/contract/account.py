@@ -30,15 +30,17 @@ class Account:
 
     @property
     def label(self) -> str:
-        """For messages; empty for what needs no name."""
+        """The account's name in messages; empty where none is needed."""
         return "" if self.name == self.sort else f"provider `{self.name}`: "
 
     def directory(self, home: Path) -> Path:
-        """Where it keeps what it must remember."""
+        """The directory where its provider keeps what it must remember."""
         return provider_dir(home, self.name)
 
     def value(self, key: str) -> str:
-        """Of the variable that `key` names. Raises Refused when it is not set."""
+        """The value of the variable that `key` of the object's `account` names. Raises Refused when
+        it is not set.
+        """
         variable = self.declared[key]
         found = self.environ(variable)
         if not found:
@@ -70,7 +72,7 @@ def built_in(sort: str) -> Account:
 
 
 def account_of(name: str, spec: Mapping[str, object], environ: Lookup = os.environ.get) -> Account:
-    """By the stored spec of a Provider object, in its own words."""
+    """The account that the stored spec of a Provider object describes."""
     found_value = spec.get("account")
     texts = (
         {key: str(value) for key, value in found_value.items()}

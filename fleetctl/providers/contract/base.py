@@ -114,7 +114,7 @@ class FunctionAsset:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Everything that a start needs. Two orders with the same `run` are the same order."""
+    """Everything that a start needs. Two requests with the same `run` are the same request."""
 
     run: str
     sandbox: str  # equal to `run`: a new sandbox; else the open sandbox to use
@@ -216,18 +216,20 @@ Notify = Callable[[str], None]  # called with a run's name when something about 
 
 
 class Provider(Protocol):
-    """Runs. Given `notify` when built; it only ever says which run to look at."""
+    """The verbs for runs. A provider is given `notify` when it is built, and calls it only to say
+    which run to look at.
+    """
 
     contract: Contract
 
     async def start(self, request: RunRequest) -> str:
-        """Begin the work of `order` at most once and return the provider's handle.
+        """Begin the work of `request` at most once and return the provider's handle.
 
-        Idempotent by `order.run`: a second call adopts what the first began, whether it lives or
-        has ended. With a two-phase contract, an order without a handle only makes the sandbox; the
-        work begins with the next call, whose order carries the handle that this one returned.
+        Idempotent by `request.run`: a second call adopts what the first began, whether it lives or
+        has ended. With a two-phase contract, a request without a handle only makes the sandbox; the
+        work begins with the next call, whose request carries the handle that this one returned.
         Raises Refused or Unavailable, both certain that nothing began; Unavailable with the reason
-        SANDBOX_CLOSED when the open sandbox of the order is gone and the run can never begin in it,
+        SANDBOX_CLOSED when the open sandbox of the run is gone and the run can never begin in it,
         or BEGUN_AS_ANOTHER when what began under its name is known to be other work.
         """
         ...
@@ -365,7 +367,9 @@ class Resolving(Protocol):
     """A provider that goes on with a start or a stop when nobody waits for the call any more."""
 
     def unresolved(self) -> bool:
-        """Whether the end of any of them is open: this process must not end for idleness then."""
+        """Whether the outcome of any start or stop is still open: this process must not end for
+        idleness then.
+        """
         ...
 
 

@@ -68,12 +68,12 @@ class Orphans(Protocol):
 
 
 def a_volume(provider: str, name: str) -> Orphan:
-    """One that this store has used; it carries no tag."""
+    """A volume that this store has used; volumes carry no tag."""
     return Orphan(provider, name, "", "", "", "", 0.0, kind=VOLUME)
 
 
 def mark_of(unit: Unit) -> str:
-    """Of what a unit is now, with all its parameters."""
+    """The mark of what a unit is now, with all its parameters."""
     return work_mark(unit.template_hash, params_hash(unit.params))
 
 
@@ -83,7 +83,7 @@ def work_mark(template_hash: str, params_hash: str) -> str:
 
 
 def work_of(request: RunRequest) -> str:
-    """What the sandbox that `order` makes says of its work."""
+    """What the sandbox that `request` makes says of its work."""
     return (
         SHARED
         if request.reusable

@@ -1,6 +1,6 @@
 """What an interpreter needs of a provider: one sandbox with the driver in it, and a line to it.
 
-Implemented by `providers/<name>/interpreter/session.py` as `open_session(home, order)`, named in
+Implemented by `providers/<name>/interpreter/session.py` as `open_session(home, request)`, named in
 wiring, called by fleetctl/interpreter alone. A session never looks into what goes over the line.
 """
 

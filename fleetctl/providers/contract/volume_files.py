@@ -34,7 +34,9 @@ Tell = Callable[[int], None]  # called with bytes that were copied since the las
 
 
 def batches(files: Sequence[Copy], *, files_max: int, bytes_max: int) -> Iterator[list[Copy]]:
-    """In their order; a file that alone has more than bytes_max is a batch of its own."""
+    """Files in batches, in their order; a file that alone has more than bytes_max is a batch of its
+    own.
+    """
     batch: list[Copy] = []
     size = 0
     for one in files:

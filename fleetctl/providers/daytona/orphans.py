@@ -107,7 +107,9 @@ def _of_snapshot(provider: str, name: str, jobs: Path) -> Orphan:
 
 
 def _of_interpreter(provider: str, handle: str, labels: dict[str, str]) -> Orphan | None:
-    """It ends with its program, or by its TTL; here it is told, and may be ended before."""
+    """The sandbox of an interpreter. It ends with its program, or by its TTL; as an orphan it is
+    shown, and may be ended before.
+    """
     name = labels.get(INTERPRETER_LABEL)
     return Orphan(provider, handle, INTERPRETERS, name, "", "", 0.0) if name else None
 

@@ -129,7 +129,7 @@ class DaytonaProvider(RemoteProvider):
         )
 
     async def remove_function(self, name: str) -> None:
-        """None was ever made."""
+        """Nothing is to be removed: no function was ever made."""
 
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         self._images.forget(self._job(uid))
@@ -250,7 +250,7 @@ class DaytonaProvider(RemoteProvider):
 
 @lru_cache(maxsize=256)
 def _usd_per_s(resources: Resources) -> float | None:
-    """Asked several times for each run."""
+    """Remembered, as it is asked several times for each run."""
     return prices.load(SORT).usd_per_s(machines.billed(resources))
 
 

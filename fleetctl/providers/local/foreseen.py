@@ -41,7 +41,9 @@ async def _image(image: Image) -> Foreseen | None:
 
 
 async def _gpu(wanted: Gpu, nodes: int) -> Foreseen | None:
-    """Of a list, one sort that is there will do, for all nodes of an attempt."""
+    """Why the GPUs here are too few; None when they are enough, or cannot be counted. Of a list,
+    one sort will do, for all nodes of an attempt.
+    """
     try:
         there = await gpus.devices() if gpus.perhaps_there() else []
     except Unavailable:

@@ -148,10 +148,10 @@ class LocalProvider:
         await asyncio.to_thread(volumes.remove, self._layout, name)
 
     async def ensure_function(self, asset: FunctionAsset) -> None:
-        """Nothing to be made: the supervisor of each job that calls it is its container."""
+        """Nothing is to be made: the supervisor of each job that calls it is its container."""
 
     async def remove_function(self, name: str) -> None:
-        """Nothing to be removed: supervisors go with their jobs."""
+        """Nothing is to be removed: supervisors go with their jobs."""
 
     async def remove_scratch(self, uid: str, *, keep_logs: bool) -> None:
         names = (

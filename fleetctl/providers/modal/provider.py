@@ -287,7 +287,7 @@ class ModalProvider(RemoteProvider):
         return await rates.of_account(await self._connection.client())
 
     def _forget_parts(self, template: Template) -> None:
-        """Somebody deleted a volume, an image or our app since: the next start looks again."""
+        """Let the next start look again: somebody deleted a volume, an image or our app since."""
         self._connection.forget_app()
         if (client := self._connection.open_client) is not None:
             self._images.doubt(client)

@@ -64,7 +64,7 @@ class PriceTable:
 
 
 def dearest(prices: Iterable[float | None]) -> float | None:
-    """None when one of them is not known: it may be the dearest."""
+    """The highest of the prices; None when one of them is not known: it may be the dearest."""
     known: list[float] = []
     for price in prices:
         if price is None:

@@ -84,7 +84,7 @@ class RemoteProvider(ABC):
         )
 
     async def _start(self, request: RunRequest) -> str:
-        """In two phases: the sandbox's id first, and once that is durable the work."""
+        """Start a run in two phases: the sandbox's id first, and once that is durable the work."""
         if request.handle:
             await self._begin(request)
             return request.handle
@@ -131,7 +131,7 @@ class RemoteProvider(ABC):
         return self._jobs / checked(uid)
 
     async def _remove_files(self, uid: str, *, keep_logs: bool) -> None:
-        """Of a resource: what its runs left here, and whoever looks after them."""
+        """Remove what the runs of a resource left here, and whoever looks after them."""
         if not keep_logs:
             await self._runs.forget_all_of(uid)
         await asyncio.to_thread(scratch.remove, self._home, self._name, uid, keep_logs=keep_logs)

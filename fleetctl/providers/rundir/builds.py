@@ -74,7 +74,7 @@ class BuildLog:
         os.close(self._handle)
 
     def fileno(self) -> int:
-        """For a program that writes to it by itself."""
+        """The descriptor, for a program that writes to it by itself."""
         self._begin()
         return self._handle
 

@@ -134,7 +134,7 @@ def _size(path: Path) -> int:
 
 
 def _read(path: Path, offset: int) -> bytes:
-    """Nothing when it is gone, or not a regular file of its own."""
+    """A piece of the file; nothing when it is gone, or not a regular file of its own."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

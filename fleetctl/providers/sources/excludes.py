@@ -43,7 +43,9 @@ class Excludes:
         return bool(self.decide(path, is_directory=is_directory))
 
     def decide(self, path: str, *, is_directory: bool) -> bool | None:
-        """As `match`; None when no rule says anything of `path`."""
+        """Whether `path` is left out, as `match` says; None when no rule says anything of
+        `path`.
+        """
         out: bool | None = None
         if self._any is None or not self._any.fullmatch(path):
             return out

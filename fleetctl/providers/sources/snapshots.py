@@ -77,7 +77,7 @@ class Snapshots:
         return found if found.is_dir() else None
 
     def files_of(self, revision: str, name: str) -> Mapping[str, str]:
-        """As in Tree; empty when nobody knows any more."""
+        """The files as in Tree; empty when nobody knows any more."""
         try:
             text = (self._of(revision, name) / FILES).read_text(encoding="utf-8")
             found: dict[str, str] = json.loads(text)

@@ -32,12 +32,12 @@ class Rules:
 
     @classmethod
     def of_project(cls, patterns: Sequence[str]) -> Rules:
-        """For a directory that somebody works in."""
+        """The rules for a directory that somebody works in."""
         return cls(Excludes(patterns), Excludes(DEFAULTS), ignore_files=True)
 
     @classmethod
     def of_checkout(cls, patterns: Sequence[str]) -> Rules:
-        """For what came out of a repository: all of it is there on purpose."""
+        """The rules for what came out of a repository: all of it is there on purpose."""
         return cls(Excludes(patterns))
 
 
@@ -86,7 +86,7 @@ class _Below:
     taken_back: str = ""
 
     def entered(self, origin: Path, directory: str) -> _Below:
-        """With the ignore files that lie in `directory`."""
+        """The rules with the ignore files that lie in `directory`."""
         docker = self.docker
         if not directory and (lines := _lines(origin / ".dockerignore")):
             docker = DockerExcludes(lines)

@@ -67,7 +67,9 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def readonly_uri(path: Path) -> str:
-    """As SQLite reads a path in a URI. `Path.as_uri` loads urllib, a tenth of what `get` costs."""
+    """A path as SQLite reads it in a URI. `Path.as_uri` loads urllib, a tenth of what `get`
+    costs.
+    """
     escaped = str(path)
     for char in "%?#":
         escaped = escaped.replace(char, f"%{ord(char):02x}")

@@ -168,7 +168,7 @@ class _Owners:
         return judge
 
     def wished_content(self, rid: int, index: int) -> str | None:
-        """Of a task of the present spec; None while nobody knows."""
+        """The content of a task of the present spec; None while nobody knows."""
         contents = self._of(rid)[2]
         return contents[min(index, len(contents) - 1)] if contents else None
 

@@ -103,7 +103,7 @@ class MetricEnd(NamedTuple):
 
 
 class LivePrices(NamedTuple):
-    """Of the runs of one object that have begun and hold a sandbox."""
+    """What the runs of one object cost that have begun and hold a sandbox."""
 
     runs: int
     usd: float  # so far
@@ -142,7 +142,9 @@ class Reader:
     def resources(
         self, kind: str | None = None, *, specs: bool = False, namespace: str | None = None
     ) -> list[ResourceRow]:
-        """All of a kind and a namespace, or of all, oldest first; also those being deleted."""
+        """All resources of a kind and a namespace, or of all, oldest first; also those being
+        deleted.
+        """
         query = "resources_and_specs" if specs else "resources"
         return [_resource(row) for row in self._rows(places.STATE_DB, query, (kind, namespace))]
 
@@ -158,7 +160,7 @@ class Reader:
     def names(
         self, kind: str, begun: str, *, limit: int, namespace: str = DEFAULT_NAMESPACE
     ) -> list[str]:
-        """Of the living ones whose name begins so, in alphabetical order."""
+        """The names of the living resources whose name begins so, in alphabetical order."""
         rows = self._rows(places.STATE_DB, "names", (kind, begun, limit, namespace))
         return [name for (name,) in rows]
 
@@ -173,7 +175,7 @@ class Reader:
         return self._rows(places.STATE_DB, "keys", ())
 
     def all_keys(self) -> Iterator[tuple[str, str, str, str, float | None]]:
-        """The same also of objects that are gone, with the time when they went; streams.
+        """As `object_keys`, also of objects that are gone, with the time when they went; streams.
 
         A name means the newest object that has it; of older ones it is told with its end.
         """
@@ -234,11 +236,11 @@ class Reader:
         return map(MetricRow._make, self._rows(places.STATE_DB, "metrics", (run,)))
 
     def checkpoints(self, uid: str) -> Iterator[CheckpointRow]:
-        """Of all attempts, the newest last; streams."""
+        """The checkpoints of all attempts, the newest last; streams."""
         return map(CheckpointRow._make, self._rows(places.STATE_DB, "checkpoints", (uid,)))
 
     def metric_ends(self, run: str) -> list[MetricEnd]:
-        """By name."""
+        """The last report of each metric, sorted by name."""
         return [
             MetricEnd._make(row[:5]) for row in self._rows(places.STATE_DB, "metric_ends", (run,))
         ]
@@ -283,7 +285,7 @@ class Reader:
             yield name, name if sandbox is None else sandbox, handle
 
     def store_id(self) -> str:
-        """Whose tag our sandboxes carry; "" while there is no store."""
+        """The id of the store, which our sandboxes carry in a tag; "" while there is no store."""
         return next((str(row[0]) for row in self._rows(places.STATE_DB, "store_id", ())), "")
 
     def data_version(self) -> tuple[int, int]:
@@ -316,7 +318,9 @@ class Reader:
             raise explain(error, path) from error
 
     def _connection(self, file: str, path: Path) -> sqlite3.Connection | None:
-        """None while there is no store, or while its writer is about to found it."""
+        """A connection that cannot write; None while there is no store, or while its writer is
+        about to found it.
+        """
         if file not in self._open:
             connection = connect_readonly(path)
             if connection is None:

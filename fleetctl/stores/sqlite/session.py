@@ -76,7 +76,7 @@ class Session:
         return self.state
 
     def read(self, query: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """All rows of one of our queries, by its name."""
+        """All rows of the query of this name."""
         try:
             return self.state.execute(self.sql[query], parameters).fetchall()
         except READ_FAILURES as error:

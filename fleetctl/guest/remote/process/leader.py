@@ -51,7 +51,7 @@ class Leader:
         return self.status is None
 
     def hand(self, message: str, output: int) -> None:
-        """One more task for a worker. Raises OSError when it does not take it."""
+        """Hand a worker one more task. Raises OSError when it does not take it."""
         if self._channel is None:
             raise BrokenPipeError("the worker has left")
         data = message.encode() + b"\n"
@@ -63,7 +63,7 @@ class Leader:
         self._channel.setblocking(False)
 
     def signal(self, number: int) -> None:
-        """To it and its group."""
+        """Send a signal to the process and its group."""
         if self.lives:
             send(-self.pid, number)
             send(self.pid, number)

@@ -85,7 +85,7 @@ def _writer(handle: int) -> TextIO:
 
 
 def _forget_ourselves() -> None:
-    """So that a task's own module named like one of ours is found."""
+    """Forget our own modules, so that a task's module named like one of ours is found."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "fleetctl"]:
         del sys.modules[name]
     sys.meta_path[:] = [one for one in sys.meta_path if type(one).__name__ != "OneFile"]

@@ -125,7 +125,7 @@ def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: li
 
 
 def forget(name: str) -> None:
-    """So that the next task of a sandbox does not hand in the last one's."""
+    """Remove a file of a task, so that the next task of a sandbox does not hand it in."""
     try:
         os.unlink(f"{place.FILES}/{name}")
     except OSError:

@@ -44,7 +44,7 @@ def program(
 def python(
     workers: Workers, order: dict[str, Any], variables: dict[str, str], output: int
 ) -> Leader:
-    """In the living worker, or in a new process."""
+    """Begin Python work in the living worker, or in a new process."""
     from fleetctl.guest.remote.process.worker import message, work
 
     worker = workers.worker

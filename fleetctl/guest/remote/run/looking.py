@@ -70,7 +70,7 @@ class Looking:
         return trial.variables
 
     def hear(self, data: bytes) -> None:
-        """Some of its output."""
+        """Take in some of the task's output."""
         self._heard += len(data)
         if self._hears is not None:
             self._hears(data)
@@ -89,7 +89,9 @@ class Looking:
         return news
 
     def ends_in_s(self, pids: Callable[[], Iterable[int]]) -> Optional[float]:
-        """None while it gets on; see pace.py. Of what hangs this is told once."""
+        """Seconds until a task that hangs is to be ended, told once; None while it gets on. See
+        pace.py.
+        """
         if self._pace is None:
             return None
         from fleetctl.guest.supervision.pace import ends_in_s

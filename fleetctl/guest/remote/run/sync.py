@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def sync(loop: Loop, base: dict[str, str], mounts: list[str], then: Callable[[str], None]) -> None:
-    """One mount after the other, then `then` with what went wrong, or ""; base: variables."""
+    """Sync one mount after the other, then call `then` with what went wrong, or ""; base:
+    variables.
+    """
     if not mounts:
         then("")
         return

@@ -68,7 +68,7 @@ def _write(data: bytes) -> None:
 
 
 def _wait(line: Optional[socket], alive_s: float) -> Optional[socket]:
-    """Until there may be news; the line to the supervisor after that."""
+    """Wait until there may be news; the line to the supervisor after that."""
     poll = select.poll()
     poll.register(1, 0)  # tells when nobody reads any more
     if line is None:

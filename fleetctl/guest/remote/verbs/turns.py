@@ -19,7 +19,9 @@ READ_BYTES = 1024 * 1024
 
 
 def attach_in_turn() -> int:
-    """Until nobody asks any more; the exit code. A request that is cut off begins nothing."""
+    """Serve requests until nobody asks any more; returns the exit code. A request that is cut off
+    begins nothing.
+    """
     rest, code = b"", 0
     while code == 0:
         request, rest = _next(rest)

@@ -82,7 +82,8 @@ def _with_package(built: daytona.Image, package: Package, scratch: Path) -> dayt
 
 
 def _with_guest(built: daytona.Image) -> daytona.Image:
-    """As text of the commands: a build's context would need a store of its own.
+    """The image with the guest, which is written as text of the commands: a build's context would
+    need a store of its own.
 
     The guest in Python is compiled here, by the Python that will run it.
     """

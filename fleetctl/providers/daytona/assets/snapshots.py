@@ -50,7 +50,7 @@ class Scope:
 
     @property
     def prefix(self) -> str:
-        """Of the names of all of them, and of no other's."""
+        """What the names of all of them begin with, and no other name."""
         parts = (names.tag_of(self.store), _plain(self.account), _plain(self.target or "default"))
         return f"{PREFIX}{'_'.join(parts)}_"
 
@@ -75,7 +75,7 @@ def users(jobs: Path, key: str) -> tuple[str, ...]:
 
 
 async def listed(client: daytona.AsyncDaytona) -> list[Snapshot]:
-    """All that carry a name of ours. Raises Refused and Unavailable."""
+    """All snapshots that carry a name of ours. Raises Refused and Unavailable."""
     found: list[Snapshot] = []
     page, pages = 1, 1
     while page <= pages:
@@ -133,7 +133,7 @@ async def _unused(client: daytona.AsyncDaytona, scope: Scope, jobs: Path) -> lis
 
 
 def _used_s(one: Snapshot) -> float:
-    """When it was used last, or made."""
+    """When the snapshot was last used, or made."""
     used_at = one.last_used_at or one.created_at
     at = used_at if isinstance(used_at, datetime) else datetime.fromisoformat(str(used_at))
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

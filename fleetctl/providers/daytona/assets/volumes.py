@@ -33,7 +33,9 @@ class Volumes:
     async def mounts(
         self, client: daytona.AsyncDaytona, template: Template
     ) -> list[daytona.VolumeMount]:
-        """For a create; a volume that is not there is made. Raises Refused and Unavailable."""
+        """The mounts for a create; a volume that is not there is made. Raises Refused and
+        Unavailable.
+        """
         import daytona
 
         return [
@@ -111,7 +113,7 @@ async def _ready(client: daytona.AsyncDaytona, name: str) -> Volume:
 
 
 async def _make(client: daytona.AsyncDaytona, name: str) -> Volume | None:
-    """None when somebody else is making it at this moment."""
+    """Make the volume; None when somebody else is making it at this moment."""
     what = f"the volume `{name}` cannot be made"
     try:
         async with asking(what, deadline_s=ASK_S):

@@ -120,7 +120,9 @@ def _at_connecting(error: FleetctlError, account: Account, server: str, what: st
 
 
 async def import_sdk() -> None:
-    """In a thread: it takes more than a second. Raises Refused when it is not there."""
+    """Import the SDK in a thread: it takes more than a second. Raises Refused when it is not
+    there.
+    """
     try:
         await asyncio.to_thread(_import)
     except ImportError as error:

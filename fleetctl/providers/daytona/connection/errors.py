@@ -73,7 +73,9 @@ def asking(
 
 
 def unknown_answer(message: str) -> Unavailable:
-    """Something answered in words that nobody here knows: asked again, and told as it is."""
+    """The error for an answer in words that nobody here knows: the service is asked again, and the
+    words are told as they are.
+    """
     return Unavailable(message, reason=UNKNOWN_ANSWER, retry_after_s=ASK_AGAIN_S)
 
 
@@ -130,7 +132,7 @@ def is_not_found(error: BaseException) -> bool:
 
 
 def is_marked(body: bytes) -> bool:
-    """The same of a raw answer."""
+    """As `is_not_found`, of a raw answer: Daytona itself says it."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -153,7 +155,7 @@ def is_conflict(error: BaseException) -> bool:
 
 
 def is_rate_limit(error: BaseException) -> bool:
-    """Of uploads the SDK says it by the status alone."""
+    """Whether Daytona limits the rate of calls; of uploads the SDK says so by the status alone."""
     from daytona import DaytonaError, DaytonaRateLimitError
 
     by_status = isinstance(error, DaytonaError) and error.status_code == 429

@@ -70,7 +70,7 @@ def may_work(state: str) -> bool:
 
 
 def fate(facts: Facts) -> Fate | None:
-    """None while it lives or may come to live."""
+    """What became of the sandbox; None while it lives or may come to live."""
     if not is_over(facts.state):
         return None
     cause = next(cause for holds, cause in _RULES if holds(facts))

@@ -146,8 +146,8 @@ class DaytonaSandboxes:
         return endings.fate(facts)
 
     async def end(self, handle: str) -> None:
-        """By its id, whatever a look-up says: that there is no such sandbox is believed of the
-        delete alone.
+        """End the sandbox by its id, whatever a look-up says: that there is no such sandbox is
+        believed of the delete alone.
         """
         sandbox = self._live.get(handle) or self._held.get(handle) or await self.get(handle)
         if sandbox is None or state_of(sandbox) == endings.GONE:
@@ -204,7 +204,7 @@ class DaytonaSandboxes:
         return sandbox.id
 
     async def get(self, id_or_name: str) -> daytona.AsyncSandbox | None:
-        """As it is now; None when Daytona does not know it."""
+        """The sandbox as it is now; None when Daytona does not know it."""
         client = await self._connection.client()
         call_s = self._settings.call_s
         try:
@@ -223,14 +223,14 @@ class DaytonaSandboxes:
         return names.is_ours(await self.labels(handle), self._store_id)
 
     async def labels(self, handle: str) -> dict[str, str]:
-        """Asked once for each sandbox; {} when there is no such sandbox any more."""
+        """The sandbox's labels, asked once for each; {} when there is no such sandbox any more."""
         if handle not in self._labels and await self.get(handle) is None:
             return {}
         return self._labels[handle]
 
     async def left_s(self, handle: str) -> float:
-        """Of its life, as Daytona itself told when it made it: an organization may grant less than
-        was asked for.
+        """Seconds that are left of its life, as Daytona itself told when it made it: an
+        organization may grant less than was asked for.
         """
         await self.labels(handle)
         ends_at_s = self._ends_at_s.get(handle, math.inf)
@@ -292,7 +292,9 @@ def _since_s(labels: dict[str, str]) -> float:
 
 
 def _ends_at_s(sandbox: daytona.AsyncSandbox) -> float:
-    """When Daytona ends it, by its own word before ours; infinite where neither is known."""
+    """When Daytona ends the sandbox, by its own word before ours; infinite where neither is
+    known.
+    """
     asked = dict(sandbox.labels).get(ENDS_LABEL, "")
     ends_at_s = float(asked) if asked.isdigit() else math.inf
     granted = sandbox.auto_destroy_at

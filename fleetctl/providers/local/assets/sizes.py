@@ -12,7 +12,7 @@ LISTED_FILES_MAX = 10_000
 
 
 def listed_bytes(home: Path, volume: str) -> int | None:
-    """Of a volume, as `total_bytes`; None when it holds too much for a list."""
+    """The size of a volume, as `total_bytes`; None when it holds too much for a list."""
     return total_bytes(Layout(home).volume(volume), LISTED_FILES_MAX)
 
 

@@ -35,7 +35,9 @@ async def check(image: Image) -> None:
 
 
 async def _is_installed(package: str) -> bool:
-    """By the package database; where there is none, by a command of that name."""
+    """Whether a package is installed: by the package database, or where there is none by a command
+    of that name.
+    """
     name = package.partition("=")[0]
     if name.startswith("-"):
         raise Refused(f"image.apt has `{package}`, which is not a package name", hint="remove it")

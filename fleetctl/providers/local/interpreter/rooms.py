@@ -72,7 +72,7 @@ class Room:
 
 @contextmanager
 def _held(top: Path) -> Iterator[None]:
-    """So that a room is never seen between its making and its locking."""
+    """Hold the lock of all rooms, so that none is seen between its making and its locking."""
     lock = os.open(top / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

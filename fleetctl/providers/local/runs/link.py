@@ -39,7 +39,7 @@ class Cannot(Exception):
 
 
 class NeverReady(Cannot):
-    """It said nothing: it ended, or hangs."""
+    """The supervisor said nothing: it ended, or it hangs."""
 
 
 Changed = Callable[[str], None]
@@ -79,7 +79,7 @@ class Link(asyncio.Protocol):
         return await asyncio.shield(answer)
 
     async def listing(self) -> list[Living]:
-        """All that live. Raises SupervisorGone."""
+        """All sandboxes that live. Raises SupervisorGone."""
         listing: asyncio.Future[list[Living]] = asyncio.get_running_loop().create_future()
         self._listings.append(listing)
         self.send({"op": "list"})

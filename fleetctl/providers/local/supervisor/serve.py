@@ -52,7 +52,7 @@ class Supervisor:
         self._clients.flush()
 
     def serve(self) -> None:
-        """Until there is nothing to keep."""
+        """Serve until there is nothing to keep."""
         supervisor = self._runs
         while not self._over:
             self._poller.wait(supervisor.timers.wait_s())

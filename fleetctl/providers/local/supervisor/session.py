@@ -172,7 +172,7 @@ def _ending(status: int) -> str:
 
 
 def _say(out: int, message: dict[str, Any]) -> None:
-    """On a line of its own: the driver may have died in the middle of one."""
+    """Write on a line of its own: the driver may have died in the middle of one."""
     try:
         os.write(out, ("\n" + json.dumps(message) + "\n").encode())
     except OSError:

@@ -73,7 +73,7 @@ def silence() -> None:
 
 
 def forget_own_modules() -> None:
-    """So that a task's own module named like one of ours is found."""
+    """Forget our own modules, so that a task's module named like one of ours is found."""
     ours = (__name__.partition(".")[0], "fleetctl")
     for name in [name for name in sys.modules if name.partition(".")[0] in ours]:
         del sys.modules[name]
@@ -107,8 +107,8 @@ def _take_lock(directory: str, connection: socket.socket) -> int:
 
 
 def _write_identity(lock: int, token: str, config: dict[str, Any]) -> None:
-    """Who holds the lock, and the range of marks that its processes carry (for whoever finds it
-    dead).
+    """Write down who holds the lock, and the range of marks that its processes carry (for whoever
+    finds it dead).
     """
     number = int.from_bytes(os.urandom(8), "big") % (procs.SUPERVISORS - 1) + 1
     config["mark_base"] = number * procs.RUNS_PER_SUPERVISOR

@@ -104,7 +104,7 @@ async def names(client: modal.Client, name: str, path: str) -> list[str]:
 
 
 def _is_of_version_1(volume: modal.Volume) -> bool:
-    """Of one that was looked up. The SDK knows it and tells nobody."""
+    """Whether a volume that was looked up has version 1. The SDK knows it and tells nobody."""
     import modal  # noqa: F401 - the package first; see connection/client.py
     from modal._utils.async_utils import synchronizer
 

@@ -64,15 +64,15 @@ class Connection:
         self._failure = LastFailure()
 
     async def client(self) -> modal.Client:
-        """One that Modal has answered. Raises Unavailable when nobody answers; and, as trouble of
-        the account, without the package or a token, or in another workspace than before.
+        """A client that Modal has answered. Raises Unavailable when nobody answers; and, as trouble
+        of the account, without the package or a token, or in another workspace than before.
         """
         async with self._lock:
             self._leave_old_account()
             return await self._connected()
 
     async def client_to_make(self) -> modal.Client:
-        """The same for who makes something that is to be found again."""
+        """As `client`, for who makes something that is to be found again."""
         async with self._lock:
             self._leave_old_account()
             client = await self._connected()
@@ -89,7 +89,7 @@ class Connection:
             return self._app
 
     async def app_if_any(self) -> modal.App | None:
-        """None when our store never made anything at Modal."""
+        """The store's app; None when the store never made anything at Modal."""
         async with self._lock:
             self._leave_old_account()
             if self._app is None:
@@ -220,7 +220,7 @@ def _what(account: Account) -> str:
 
 
 async def import_sdk() -> None:
-    """In a thread: it takes most of a second. Raises Refused as `installed` does.
+    """Import the SDK in a thread: it takes most of a second. Raises Refused as `installed` does.
 
     Its modules import each other in circles, so that two threads that begin at different ones leave
     it broken for the life of the process. Whoever imports a part of it asks for the package first,
@@ -259,6 +259,6 @@ def is_too_new(version: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Of `1.6.4` or `1.7.0.dev3`, the first three."""
+    """The first three numbers of a version such as `1.6.4` or `1.7.0.dev3`."""
     found = [int(digits.group()) for digits in re.finditer(r"\d+", version)]
     return tuple([*found, 0, 0, 0][:3])

@@ -79,7 +79,9 @@ async def client_of(account: Account) -> modal.Client:
 
 
 def fingerprint(account: Account) -> bytes:
-    """Of the token that a connection would use now; it tells only whether it is another one."""
+    """A fingerprint of the token that a connection would use now; it tells only whether it is
+    another one.
+    """
     from modal import config as sdk
 
     if account.declared:

@@ -87,8 +87,9 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
 
 
 def unknown(error: Exception, what: str) -> Unavailable:
-    """Of a question that may be asked again at will: words that tell nothing we know, as they are.
-    A service that is away is told apart from one that says what nobody expects.
+    """The error for a question that may be asked again at will and was answered in words that
+    nobody here knows: they are told as they are. A service that is away is told apart from one that
+    says what nobody expects.
     """
     from modal import exception as sdk
 
@@ -169,7 +170,9 @@ def _says(error: Exception, any_of: tuple[str, ...]) -> bool:
 
 
 def _retry_after_s(error: Exception) -> float | None:
-    """Of the retry policy that a throttled reply carries; its public attribute warns."""
+    """The seconds of the retry policy that a throttled reply carries; its public attribute
+    warns.
+    """
     details: Any = getattr(error, "_grpc_details", None) or ()
     for entry in details:
         after_s = getattr(entry, "retry_after_secs", None)

@@ -44,8 +44,8 @@ class Rates:
         self._asking: asyncio.Task[None] | None = None
 
     def usd_per_s(self, template: Template, *, clustered: bool = False) -> float | None:
-        """Of one container; `table.updated` tells how old the price is: a date, or `live`.
-        clustered: it is one of several nodes, which are containers of a function.
+        """The price of one container; `table.updated` tells how old the price is: a date, or
+        `live`. clustered: it is one of several nodes, which are containers of a function.
         """
         runtime = FUNCTION if template.is_function or clustered else SANDBOX
         return self.table.usd_per_s(template.resources, runtime=runtime)
@@ -113,7 +113,9 @@ def merged(table: PriceTable, rates: Mapping[str, Decimal]) -> PriceTable:
 
 
 def _positive(rates: Mapping[str, Decimal]) -> Iterator[tuple[str, float]]:
-    """In USD per second. What is no price is left out: a wrong one could hide what a run costs."""
+    """The prices in USD per second. What is no price is left out: a wrong one could hide what a run
+    costs.
+    """
     for key, value in rates.items():
         try:
             each = float(Decimal(value) / HOUR_S)

@@ -74,7 +74,7 @@ class Memory:
             )
 
     def note(self, now: Where) -> None:
-        """From now on something of ours may be there. What was noted first stays."""
+        """Note that something of ours may be there from now on. What was noted first stays."""
         if not self._read().environment:
             make_private(self._path.parent)
             self._path.write_text(str(now))

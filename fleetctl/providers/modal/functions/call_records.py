@@ -44,7 +44,7 @@ class Handle:
 
 
 def parsed(text: str) -> Handle | None:
-    """None for the handle of a sandbox."""
+    """The handle of a call in its parts; None for the handle of a sandbox."""
     sort, _, rest = text.partition(":")
     if sort not in ("fn", "fc", "node") or rest.count(":") != 3:
         return None

@@ -144,7 +144,9 @@ class FunctionCalls:
             await self._cancel(one.id)
 
     async def find(self, run: str) -> str | None:
-        """Nothing at Modal is named after the run; records and latches are asked before this."""
+        """None: nothing at Modal is named after the run; records and latches are asked before
+        this.
+        """
         del run
         return None
 

@@ -290,7 +290,7 @@ def life_s(wanted: Wanted) -> int:
 
 
 def slack_s(wanted: Wanted) -> int:
-    """Of a call's life, what is not its task's."""
+    """The part of a call's life that is not its task's."""
     return LIFE_SLACK_S + (GATHER_S if clusters.size(wanted.template) > 1 else 0)
 
 

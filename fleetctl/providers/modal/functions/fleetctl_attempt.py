@@ -99,7 +99,7 @@ class Attempt:
         return output
 
     def _of_all(self, frames: bytes, last: dict[str, Any] | None) -> bytes:
-        """Of node 0 the story of all nodes; of another one nothing: its own is told before."""
+        """For node 0, the story of all nodes; for another one nothing: its own is told before."""
         if self._gang.rank == 0:
             return self._gang.concluded(frames, last, self._look_for_stop)  # type: ignore[no-any-return]
         self._ask(self._latch.put, self._said_key, zlib.compress(frames, 1))
@@ -108,7 +108,9 @@ class Attempt:
         return b""
 
     def _in_worker(self) -> bytes:
-        """In the worker that an earlier task of the same job left open; b"" when there is none."""
+        """Run it in the worker that an earlier task of the same job left open; b"" when there is
+        none.
+        """
         for uid, directory in list(_opened.items()):
             if uid == self._order["uid"] and self._order["reusable"]:
                 frames = self._in_directory(directory)
@@ -156,7 +158,7 @@ class Attempt:
             self._ask(self._volumes.keep)
 
     def _listen(self, handle: int) -> bytes:
-        """All frames but those that only say that the stream lives."""
+        """Returns all frames but those that only say that the stream lives."""
         frames, whole = bytearray(), True
         look_s = float(self._order["look_s" if self._gang is None else "gang_look_s"])
         look_at_s = time.monotonic() + look_s
@@ -190,7 +192,7 @@ class Attempt:
         return b"".join(line for line in lines if not line.startswith(b'{"e":"alive"'))
 
     def _read_again(self) -> bytes:
-        """Of more output than we hold, what the guest kept: its beginning and its end."""
+        """What the guest kept of more output than we hold: its beginning and its end."""
         orders, frames = _nest(["attach", "--dir", self._directory, "--run", self._order["run"]])
         os.close(orders)
         with open(frames, "rb", closefd=True) as file:

@@ -160,7 +160,7 @@ def _insist(reason: str, act: Callable[[], Any], *, limit_s: float) -> Any:
 
 
 def _volumes(mounts: list[Any], insist: Callable[..., Any]) -> Any:
-    """None for a task without any."""
+    """The volumes of a task; None for a task without any."""
     if not mounts:
         return None
     return _module("fleetctl_volumes", VOLUMES).Volumes(mounts, insist)

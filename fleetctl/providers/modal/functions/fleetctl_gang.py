@@ -205,7 +205,7 @@ class Gang:
     # -- ending ------------------------------------------------------------------------------------
 
     def follow_to_the_end(self, end: State | None) -> None:
-        """Of another node than 0: say how its work ended, and stay until node 0 has ended. A
+        """On another node than 0: say how its work ended, and stay until node 0 has ended. A
         container that is gone sooner could be taken for a lost one.
         """
         end = {**end, "at": end["left_at"]} if end else _lost(time.time())

@@ -53,7 +53,7 @@ class Volumes:
                 self._insist("SyncFailed", partial(_commit, mount))
 
     def keep_soon(self) -> None:
-        """The same of a task that goes on, beside it; only at its end it is told if that fails."""
+        """As `keep`, beside a task that goes on; a failure is told only at the task's end."""
         if self._keeping is None or not self._keeping.is_alive():
             self._keeping = threading.Thread(target=self._keep_quietly, daemon=True)
             self._keeping.start()

@@ -62,7 +62,7 @@ class Latches:
         return (plain.story(value) or b"") if value is not None else b""
 
     async def forget_said(self, uid: str, run: str) -> None:
-        """It is kept here by now."""
+        """Remove what a node said: it is kept here by now."""
         table = await self._table(uid, create=False)
         if table is None:
             return
@@ -74,7 +74,7 @@ class Latches:
                 raise
 
     async def _value(self, uid: str, key: str) -> bytes | None:
-        """As it was serialized."""
+        """A value as its serialized bytes; None where there is none."""
         table = await self._table(uid, create=False)
         if table is None:
             return None
@@ -100,7 +100,9 @@ class Latches:
         await self._put(uid, f"{run}.stop", grace_s)
 
     async def remove(self, uid: str) -> None:
-        """Without its table no late call of the resource begins anything. Idempotent."""
+        """Delete the table of a resource: without it no late call of the resource begins anything.
+        Idempotent.
+        """
         self._known.pop(uid, None)
         client = await self._connection.client()
         import modal
@@ -125,7 +127,7 @@ class Latches:
                 return
 
     async def _table(self, uid: str, *, create: bool) -> modal.Dict | None:
-        """None when there is none and none is to be made."""
+        """The table of a resource; None when there is none and none is to be made."""
         if uid in self._known:
             return self._known[uid]
         client = await self._connection.client()

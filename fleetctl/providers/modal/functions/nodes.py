@@ -55,7 +55,7 @@ class Nodes:
         return True
 
     def ended(self, node: Handle) -> None:
-        """All that a node said is here."""
+        """Whether all that a node said is here."""
         gang = self._gangs.get(node.run)
         if gang is not None:
             gang.left[node.files].set()

@@ -222,7 +222,7 @@ class Functions:
         )
 
     async def _spawned(self, request: RunRequest) -> Handle:
-        """One spawn at a time for each run; who waits for it may go away."""
+        """Spawn the call of a run, one spawn at a time; who waits for it may go away."""
         task = self._spawning.get(request.run)
         if task is None:
             task = self._spawning[request.run] = asyncio.ensure_future(self._spawn(request))

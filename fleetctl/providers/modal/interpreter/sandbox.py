@@ -239,7 +239,9 @@ async def reaching(what: str, *, deadline_s: float) -> AsyncIterator[None]:
 
 
 async def end(sandbox: modal.Sandbox) -> None:
-    """As far as that can be; its timeout is the net. Goes on when its caller is cancelled."""
+    """End the sandbox as far as that can be; its timeout is the net. Goes on when its caller is
+    cancelled.
+    """
     await asyncio.shield(_ended(sandbox))
 
 
@@ -267,7 +269,7 @@ async def _end_by_name(client: modal.Client, app: modal.App, name: str) -> None:
 
 
 def life_s(request: SessionRequest) -> int:
-    """Of the sandbox at Modal, which is the net under the session's own count."""
+    """The sandbox's life at Modal, which is the net under the session's own count."""
     return min(LIFE_MAX_S, math.ceil(request.lifetime_s + START_SLACK_S))
 
 

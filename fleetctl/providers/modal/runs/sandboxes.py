@@ -205,7 +205,7 @@ class ModalSandboxes:
         return names.is_ours(await self.tags(handle), self._store_id)
 
     async def tags(self, handle: str) -> dict[str, str]:
-        """Asked once for each sandbox; {} when there is no such sandbox any more."""
+        """The sandbox's tags, asked once for each; {} when there is no such sandbox any more."""
         if handle not in self._tags:
             sandbox = await self._get(handle)
             if sandbox is None or await self._asked_tags(handle, sandbox) is None:
@@ -213,7 +213,7 @@ class ModalSandboxes:
         return self._tags[handle]
 
     async def age_s(self, handle: str) -> float:
-        """At least this old, by our own clock."""
+        """How old the sandbox is at least, by our own clock."""
         made_at_s = names.made_at_s(await self.tags(handle))
         return max(0.0, time.time() - made_at_s) if made_at_s else 0.0
 
@@ -276,7 +276,7 @@ class ModalSandboxes:
             raise
 
     async def _get(self, handle: str) -> modal.Sandbox | None:
-        """None when Modal does not know the id."""
+        """The sandbox; None when Modal does not know the id."""
         client = await self._connection.client()
         self._turn_to(client)
         if handle not in self._live:

@@ -50,7 +50,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """The same for the same content, and fit for a file's name."""
+        """A name of the recipe that is the same for the same content, and fit for a file's name."""
         facts = [
             *(self.registry, self.python, self.env, self.apt, self.pip, self.run),
             self.must_have_python,
@@ -140,7 +140,7 @@ def _package(entry: str, path: Path, extras: str, applied: str | None) -> Packag
 
 
 def _digest(path: Path) -> str:
-    """Of a file, or of all files of a directory that a copy would have."""
+    """The digest of a file, or of all files of a directory that a copy would have."""
     total = sha256()
     if path.is_file():
         total.update(path.read_bytes())

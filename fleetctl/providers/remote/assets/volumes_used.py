@@ -23,6 +23,6 @@ def forget(provider: Path, volume: str) -> None:
 
 
 def used(provider: Path) -> list[str]:
-    """By name."""
+    """The names of the volumes, sorted."""
     place = provider / DIRECTORY
     return sorted(path.name for path in place.iterdir()) if place.is_dir() else []

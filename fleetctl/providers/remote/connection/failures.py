@@ -23,7 +23,9 @@ class LastFailure:
         self._known = None
 
     def raise_again(self) -> None:
-        """The same error anew, without the first one's traceback; nothing when there is none."""
+        """Raise the same error anew, without the first one's traceback; nothing when there is
+        none.
+        """
         if self._known is None:
             return
         until_s, error = self._known

@@ -93,7 +93,7 @@ class Follower:
             self.began.set()
 
     async def run(self) -> End:
-        """Until the run or its sandbox has ended. Cancel it to stop following."""
+        """Follow until the run or its sandbox has ended. Cancel it to stop following."""
         tries = 0
         while True:
             before = (self._mirror.journal_at, self._mirror.log_at)
@@ -151,7 +151,7 @@ class Follower:
             return False  # nothing is known; the next stream or the next question tells
 
     def _note_silence(self) -> None:
-        """Nothing came of this stream; people are told once that lasts."""
+        """Note that nothing came of this stream; people are told once that lasts."""
         now_s = asyncio.get_running_loop().time()
         if self._silent_since_s is None:
             self._silent_since_s = now_s

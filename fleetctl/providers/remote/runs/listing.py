@@ -26,7 +26,7 @@ class Listing:
         return self._noted
 
     def keep(self, number: int) -> None:
-        """All files up to this number survive a loss of power once this returns. Blocks."""
+        """Make all files up to this number survive a loss of power, once this returns. Blocks."""
         if number <= self._kept:
             return
         noted = self._noted  # before the sync: a file that comes meanwhile may not be in it

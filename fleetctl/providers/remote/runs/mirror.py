@@ -89,7 +89,7 @@ class Mirror:
 
     @property
     def exists(self) -> bool:
-        """An attempt to begin the run was made."""
+        """Whether an attempt to begin the run was made."""
         return self._path.exists()
 
     def heard(self) -> bytes | None:
@@ -98,7 +98,9 @@ class Mirror:
         return heard
 
     def restart(self) -> None:
-        """A new stream begins at journal_at and log_at: a half frame of the old one is void."""
+        """Prepare for a new stream, which begins at journal_at and log_at: a half frame of the old
+        one is void.
+        """
         self._rest = b""
 
     def feed(self, data: bytes) -> Fed:
@@ -124,7 +126,7 @@ class Mirror:
         return Fed(bool(events), grew, end, message)
 
     def flush(self) -> None:
-        """Journal and log survive a loss of power once this returns. Blocks."""
+        """Make journal and log survive a loss of power, once this returns. Blocks."""
         self._log.flush()
         sync(self._path)
         self._listing.keep(self._named)
@@ -187,7 +189,9 @@ def _frame(line: bytes) -> dict[str, Any]:
 
 
 def _whole_lines(path: Path) -> int:
-    """How long the journal is. A last line that a crash tore is cut off: it comes again."""
+    """How many bytes of whole lines the journal has. A last line that a crash tore is cut off: it
+    comes again.
+    """
     try:
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -77,7 +77,7 @@ class RemoteRuns:
         return run in self._tracked or journal_path(self.journals.directory(uid), run).exists()
 
     async def begin(self, request: RunRequest, work: Work) -> None:
-        """Begin the run in the sandbox `order.handle`, or find that it has begun or never will.
+        """Begin the run in the sandbox `request.handle`, or find that it has begun or never will.
 
         Raises Unavailable with the reason SANDBOX_CLOSED when the open sandbox of another run's
         making is gone and nothing began.
@@ -104,7 +104,7 @@ class RemoteRuns:
             self._track(uid, run, handle, None, mirror)
 
     def is_over(self, run: str) -> bool:
-        """The run is looked after, and there is nothing more to come of it."""
+        """Whether the run is looked after and there is nothing more to come of it."""
         tracked = self._tracked.get(run)
         return tracked is not None and tracked.phase is Phase.OVER
 
@@ -144,7 +144,7 @@ class RemoteRuns:
     # -- observing ---------------------------------------------------------------------------------
 
     async def observe(self, refs: Sequence[RunRef]) -> list[Observation]:
-        """From the mirrors; what is not known is not in the answer."""
+        """Observations from the mirrors; what is not known is not in the answer."""
         asked = [ref for ref in refs if self._needs_look(ref)]
         answers = await asyncio.gather(*map(self._look_after, asked), return_exceptions=True)
         unknown = {}
@@ -216,7 +216,7 @@ class RemoteRuns:
         return _alive(ref, tracked, seen, held=self._held(tracked))
 
     def _held(self, tracked: Tracked) -> str:
-        """Why nothing more is told of it now, for people; empty when all is well."""
+        """Why nothing more is told of the run now, for people; empty when all is well."""
         problem = self.closings.problem(tracked.handle)
         if not problem:
             return tracked.held or tracked.silence
@@ -323,7 +323,7 @@ class RemoteRuns:
 
 
 def _told(tracked: Tracked, fate: Fate | None) -> bool:
-    """All that must come before the end of the run is told has come."""
+    """Whether all has come that must come before the end of the run is told."""
     return tracked.phase in (Phase.OPEN, Phase.OVER) or fate is not None
 
 

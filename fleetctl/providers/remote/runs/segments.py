@@ -36,7 +36,7 @@ class Segments:
 
     @property
     def files(self) -> int:
-        """How many were found here or made since."""
+        """How many files of the log were found here or made since."""
         return len(self._there)
 
     def write(self, at: int, data: bytes) -> None:
@@ -55,7 +55,7 @@ class Segments:
             self.at = at
 
     def flush(self) -> None:
-        """All that was written survives a loss of power once this returns."""
+        """Make all that was written survive a loss of power, once this returns."""
         for start in self._touched:
             sync(self._path(start))
         self._touched.clear()

@@ -107,7 +107,7 @@ class Tracked:
 
     @property
     def crash(self) -> BaseException | None:
-        """The bug of ours that ended the following."""
+        """The error of ours that ended the task which follows the run."""
         task = self._task
         if task is None or not task.done() or task.cancelled():
             return None
@@ -115,23 +115,23 @@ class Tracked:
 
     @property
     def due_again(self) -> bool:
-        """The following crashed, and so long ago that a look begins it anew."""
+        """Whether the task that follows the run crashed so long ago that a look begins it anew."""
         if self.crash is None or self._again is None:
             return False
         return asyncio.get_running_loop().time() >= self._again.when()
 
     async def beginning(self) -> None:
-        """Until the run has begun, or never will in this sandbox."""
+        """Wait until the run has begun, or never will in this sandbox."""
         if self._follower is not None:
             await self._follower.began.wait()
 
     async def settled(self) -> None:
-        """Until there is nothing more to be done for it."""
+        """Wait until there is nothing more to be done for the run."""
         assert self._task is not None
         await asyncio.wait({self._task})
 
     async def leave(self) -> None:
-        """Look after it no more. What is here stays."""
+        """Look after the run no more. What is here stays."""
         for timer in (self._again, self._first_news):
             if timer is not None:
                 timer.cancel()
@@ -168,7 +168,7 @@ class Tracked:
         return self.fate is not None
 
     async def look_again(self, sandboxes: Sandboxes) -> None:
-        """Of one that is missing: is it still?"""
+        """Ask again about a sandbox that was missing."""
         self._is_missing(await sandboxes.fate(self.handle))
 
     def _is_missing(self, fate: Fate | None) -> bool:

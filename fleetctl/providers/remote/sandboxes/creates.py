@@ -52,8 +52,8 @@ class Makings:
     async def handle(
         self, making: Making, *, patience: Coroutine[None, None, None] | None = None
     ) -> str | None:
-        """What it made; None when `patience` has ended and it is not through, and `notify` tells
-        when it is.
+        """The handle of what was made; None when `patience` has ended before: then `notify` tells
+        when it is made.
         """
         making.awaited += 1
         patient = asyncio.ensure_future(patience) if patience is not None else None
@@ -72,7 +72,7 @@ class Makings:
         return making.task.result()
 
     async def give_up(self, run: str) -> None:
-        """Make it no more. What was made already is found by its name."""
+        """Stop making the sandbox. What was made already is found by its name."""
         making = self._making.pop(run, None)
         if making is not None:
             making.task.cancel()

@@ -37,7 +37,7 @@ class Closings:
         self._closing: dict[str, asyncio.Task[None]] = {}
 
     def fate(self, handle: str) -> Fate | None:
-        """What is remembered of it; None says nothing."""
+        """What is remembered of the sandbox's end; None says nothing."""
         return self._fates.get(handle)
 
     def problem(self, handle: str) -> str:
@@ -50,11 +50,11 @@ class Closings:
         return bool(self._closing)
 
     def forget(self, handle: str) -> None:
-        """It was found alive, whatever was concluded before."""
+        """Forget what was concluded of the sandbox: it was found alive."""
         self._fates.pop(handle, None)
 
     def note(self, handle: str, fate: Fate) -> None:
-        """The first that is known of it stays."""
+        """Remember what became of the sandbox; what is known first stays."""
         self._fates.setdefault(handle, fate)
         while len(self._fates) > FATES_KEPT_MAX:
             self._fates.popitem(last=False)

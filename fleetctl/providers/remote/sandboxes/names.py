@@ -73,7 +73,7 @@ def is_ours(carried: dict[str, str], store_id: str) -> bool:
 
 
 def is_of(carried: dict[str, str], store_id: str, run: str) -> bool:
-    """The sandbox was made by our store, for this run."""
+    """Whether the sandbox was made by our store, for this run."""
     return is_ours(carried, store_id) and carried.get(_RUN) == _fitting(run, TAG_CHARS_MAX)
 
 
