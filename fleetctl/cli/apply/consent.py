@@ -1,24 +1,42 @@
 """Ask a person before running work or data is lost. Only on a terminal; nowhere else is asked.
 
-Called by apply and delete. What would be lost, the controller or the verb says.
+Called by apply, set, retry and delete. What would be lost, the controller or the verb says.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import safe
+from fleetctl.daemon.reach.client import raise_refusal
 
 SPARED = "with --rollout=FinishRunning running work ends first"
 
 
-def allowed_by_a_person(reply: Mapping[str, object], screen: Screen, *, piped: bool) -> bool:
-    """Whether a refusal was for losses, and a person at the terminal accepts them.
+def agreed(
+    ask: Callable[[Mapping[str, object]], Mapping[str, object]],
+    request: Mapping[str, object],
+    screen: Screen,
+    *,
+    piped: bool = False,
+) -> Mapping[str, object]:
+    """The reply to a request, asked again with `yes` where a person accepts the losses. Raises
+    Refusal.
 
-    piped: stdin is used up by a manifest, so nobody can answer there.
+    ask: sends it to the controller. piped: stdin is used up by a manifest, so nobody can answer.
     """
+    reply = ask(request)
+    if not reply.get("ok") and _accepted(reply, screen, piped=piped):
+        reply = ask({**request, "yes": True})
+    if not reply.get("ok"):
+        raise_refusal(reply)
+    return reply
+
+
+def _accepted(reply: Mapping[str, object], screen: Screen, *, piped: bool) -> bool:
+    """Whether a refusal was for losses, and a person at the terminal accepts them."""
     losses = reply.get("losses")
     if not isinstance(losses, list) or piped:
         return False

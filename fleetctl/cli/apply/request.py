@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.consent import allowed_by_a_person
+from fleetctl.cli.apply.consent import agreed
 from fleetctl.cli.apply.screens.outcomes import SERVER
 from fleetctl.cli.command.flags import said_namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.files import documents_of
-from fleetctl.daemon.reach.client import raise_refusal
 from fleetctl.daemon.reach.spawn import answered
 
 if TYPE_CHECKING:
@@ -63,9 +63,4 @@ def apply(
         "documents": [document._asdict() for document in documents],
         **order,
     }
-    reply = answered(state_dir, request)
-    if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=piped):
-        reply = answered(state_dir, {**request, "yes": True})
-    if not reply.get("ok"):
-        raise_refusal(reply)
-    return reply
+    return agreed(partial(answered, state_dir), request, screen, piped=piped)

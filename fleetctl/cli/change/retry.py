@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 
-from fleetctl.cli.apply.consent import allowed_by_a_person
+from fleetctl.cli.apply.consent import agreed
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.values import indexes
 from fleetctl.cli.output.render import Screen
@@ -13,7 +14,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import plural, safe
 from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import raise_refusal, results_of
+from fleetctl.daemon.reach.client import results_of
 from fleetctl.views.kinds import target
 
 
@@ -108,12 +109,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _ask(message: Mapping[str, object], screen: Screen) -> int:
     asked = {"verb": "retry", "request": _request(), **message}
-    reply = spawn.request(home(), asked)
-    if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=False):
-        reply = spawn.request(home(), {**asked, "yes": True})
-    if not reply.get("ok"):
-        raise_refusal(reply)
-    for result in results_of(reply):
+    for result in results_of(agreed(partial(spawn.request, home()), asked, screen)):
         screen.data(_line(result))
         if moved := result.get("sourceMoved"):
             screen.warn(

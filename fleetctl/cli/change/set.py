@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import partial
 
-from fleetctl.cli.apply.consent import allowed_by_a_person
+from fleetctl.cli.apply.consent import agreed
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.command.values import count, rollout
 from fleetctl.cli.output.render import Screen
@@ -13,7 +14,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
 from fleetctl.daemon.reach import spawn
-from fleetctl.daemon.reach.client import raise_refusal, results_of
+from fleetctl.daemon.reach.client import results_of
 from fleetctl.views.kinds import target
 
 PAGES = {
@@ -87,12 +88,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def store(request: Mapping[str, object], screen: Screen) -> None:
     """Ask for a change, ask a person where work would be lost, and tell. Raises Refusal."""
-    reply = spawn.request(home(), request)
-    if not reply.get("ok") and allowed_by_a_person(reply, screen, piped=False):
-        reply = spawn.request(home(), {**request, "yes": True})
-    if not reply.get("ok"):
-        raise_refusal(reply)
-    for result in results_of(reply):
+    for result in results_of(agreed(partial(spawn.request, home()), request, screen)):
         message = str(result.get("message") or "")
         text = f"{safe(str(result.get('key')))} {safe(str(result.get('outcome')))}"
         screen.data(f"{text}  {safe(message)}" if message else text)
