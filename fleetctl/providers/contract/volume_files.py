@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
-from fleetctl.common.errors import Refused, UsageError
+from fleetctl.common.errors import NotFound, Refused, UsageError
 
 
 class FileEntry(NamedTuple):
@@ -65,6 +65,23 @@ def beside(local: Path) -> Iterator[Path]:
         temporary.replace(local)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def missing(volume: str, path: str) -> NotFound:
+    return NotFound(
+        f"volume/{volume} has no `/{path.lstrip('/')}`", hint=f"fleetctl ls volume/{volume}"
+    )
+
+
+def no_volume(service: str, volume: str) -> NotFound:
+    return NotFound(
+        f"{service} has no volume `{volume}` yet",
+        hint="it is made when its Volume object is, or the first task that mounts it",
+    )
+
+
+def is_a_directory(path: str) -> Refused:
+    return Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
 
 
 class VolumeFiles(Protocol):

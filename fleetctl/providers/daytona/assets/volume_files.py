@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from fleetctl.common.errors import NotFound, Refused
+from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.volume_files import (
     Copy,
@@ -24,6 +24,9 @@ from fleetctl.providers.contract.volume_files import (
     batches,
     beside,
     clean,
+    is_a_directory,
+    missing,
+    no_volume,
 )
 from fleetctl.providers.daytona.assets import volumes
 from fleetctl.providers.daytona.connection.client import Connection
@@ -90,7 +93,7 @@ class DaytonaFiles:
         async with self._helper(volume) as helper:
             reply = await _entries(helper, volume, wanted, recursive=False)
             if not recursive and [one.path for one in reply] != [wanted]:
-                raise Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
+                raise is_a_directory(path)
             # The volume's top stays: it is a mount.
             command = f"rm -rf {quoted}" if wanted else "find . -mindepth 1 -delete"
             await _run(helper, _LOOK.format(path=quoted) + command, volume, path)
@@ -107,10 +110,7 @@ class DaytonaFiles:
             client = await connection.client()
             found = await volumes.find(client, volume)
             if found is None:
-                raise NotFound(
-                    f"Daytona has no volume `{volume}` yet",
-                    hint="it is made when its Volume object is, or the first task that mounts it",
-                )
+                raise no_volume("Daytona", volume)
             params = _params(self._store_id, volume, found.id)
             what = "no sandbox for the volume's files"
             helper = await outright.make(client, params, what, deadline_s=START_S)
@@ -162,7 +162,7 @@ async def _run(helper: daytona.AsyncSandbox, command: str, volume: str, path: st
     async with asking(f"volume/{volume} cannot be reached", deadline_s=LIST_S):
         answer = await helper.process.exec(command, timeout=int(LIST_S))
     if answer.exit_code == NOTHING:
-        raise _missing(volume, path)
+        raise missing(volume, path)
     if answer.exit_code:
         output = " ".join(answer.result.split())[-300:]
         raise Refused(f"volume/{volume}: {output}", hint=f"fleetctl ls volume/{volume}")
@@ -177,17 +177,11 @@ async def _download(helper: daytona.AsyncSandbox, volume: str, one: Copy) -> Non
             try:
                 await helper.fs.download_file(_place(one.remote), str(temporary))
             except DaytonaFileNotFoundError as error:
-                raise _missing(volume, one.remote) from error
+                raise missing(volume, one.remote) from error
 
 
 def _place(remote: str) -> str:
     return f"{MOUNT}/{clean(remote)}"
-
-
-def _missing(volume: str, path: str) -> NotFound:
-    return NotFound(
-        f"volume/{volume} has no `/{path.lstrip('/')}`", hint=f"fleetctl ls volume/{volume}"
-    )
 
 
 _: type[VolumeFiles] = DaytonaFiles

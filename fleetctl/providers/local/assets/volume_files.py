@@ -12,9 +12,17 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fleetctl.common.errors import NotFound, Refused
+from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.volume_files import Copy, FileEntry, Tell, VolumeFiles, clean
+from fleetctl.providers.contract.volume_files import (
+    Copy,
+    FileEntry,
+    Tell,
+    VolumeFiles,
+    clean,
+    is_a_directory,
+    missing,
+)
 from fleetctl.providers.local.assets.sizes import total_bytes
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.paths import make_private
@@ -44,7 +52,7 @@ class LocalFiles:
         for one in files:
             source = _inside(top, clean(one.remote))
             if not source.is_file():
-                raise _missing(volume, one.remote)
+                raise missing(volume, one.remote)
             await asyncio.to_thread(_copy, source, one.local, tell)
 
     async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
@@ -53,13 +61,13 @@ class LocalFiles:
         parent, _, name = wanted.rpartition("/")
         target = _inside(top, parent) / name
         if not os.path.lexists(target) or not wanted:
-            raise _missing(volume, path)
+            raise missing(volume, path)
         if target.is_symlink() or not target.is_dir():
             target.unlink()
         elif recursive:
             await asyncio.to_thread(shutil.rmtree, target)
         else:
-            raise Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
+            raise is_a_directory(path)
 
     async def size(self, volume: str) -> int | None:
         return await asyncio.to_thread(total_bytes, self._layout.volume(volume), LOOKED_AT_MAX)
@@ -70,7 +78,7 @@ class LocalFiles:
         if path and target.is_file():
             return [_entry(path, target.stat())]
         if path and not target.is_dir():
-            raise _missing(volume, path)
+            raise missing(volume, path)
         return sorted(_below(target, path, recursive)) if target.is_dir() else []
 
 
@@ -100,12 +108,6 @@ def _inside(top: Path, path: str) -> Path:
             hint="name what it leads to, or remove the link",
         )
     return Path(real)
-
-
-def _missing(volume: str, path: str) -> NotFound:
-    return NotFound(
-        f"volume/{volume} has no `/{path.lstrip('/')}`", hint=f"fleetctl ls volume/{volume}"
-    )
 
 
 def _copy(source: Path, target: Path, tell: Tell, *, make_parent: bool = False) -> None:

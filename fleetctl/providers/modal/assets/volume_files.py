@@ -17,6 +17,9 @@ from fleetctl.providers.contract.volume_files import (
     batches,
     beside,
     clean,
+    is_a_directory,
+    missing,
+    no_volume,
 )
 from fleetctl.providers.modal.assets import volumes
 from fleetctl.providers.modal.connection.client import Connection
@@ -54,7 +57,7 @@ class ModalFiles:
             try:
                 listed = await found.listdir.aio(f"/{wanted}", recursive=recursive)
             except sdk.NotFoundError as error:
-                raise _missing(volume, wanted) from error
+                raise missing(volume, wanted) from error
         return sorted(_entry(one) for one in listed if one.type.name in ("FILE", "DIRECTORY"))
 
     async def put(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
@@ -89,12 +92,12 @@ class ModalFiles:
         wanted = clean(path)
         reply = await self.entries(volume, wanted)
         if not recursive and [one.path for one in reply] != [wanted]:
-            raise Refused(f"`{path}` is a directory", hint="add -r to remove all that is in it")
+            raise is_a_directory(path)
         async with asking(f"volume/{volume} cannot be changed", deadline_s=CHANGE_S):
             try:
                 await found.remove_file.aio(f"/{wanted}", recursive=recursive)
             except FileNotFoundError as error:
-                raise _missing(volume, wanted) from error
+                raise missing(volume, wanted) from error
 
     async def size(self, volume: str) -> int | None:
         try:
@@ -106,10 +109,7 @@ class ModalFiles:
     async def _volume(self, name: str) -> modal.Volume:
         found = await volumes.find(await self._connection.client(), name)
         if found is None:
-            raise NotFound(
-                f"Modal has no volume `{name}` yet",
-                hint="it is made when its Volume object is, or the first task that mounts it",
-            )
+            raise no_volume("Modal", name)
         return found
 
 
@@ -122,18 +122,12 @@ async def _download(found: modal.Volume, volume: str, one: Copy, tell: Tell) -> 
                         writer.write(piece)
                         tell(len(piece))
                 except FileNotFoundError as error:
-                    raise _missing(volume, one.remote) from error
+                    raise missing(volume, one.remote) from error
 
 
 def _entry(one: modal.types.FileEntry) -> FileEntry:
     is_directory = one.type.name == "DIRECTORY"
     return FileEntry(one.path.strip("/"), is_directory, 0 if is_directory else one.size, one.mtime)
-
-
-def _missing(volume: str, path: str) -> NotFound:
-    return NotFound(
-        f"volume/{volume} has no `/{path.lstrip('/')}`", hint=f"fleetctl ls volume/{volume}"
-    )
 
 
 _: type[VolumeFiles] = ModalFiles
