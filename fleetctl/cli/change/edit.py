@@ -8,9 +8,8 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from fleetctl.cli.change.set import store
+from fleetctl.cli.change.set import add_losses, store
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.values import rollout
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import FleetctlError, UsageError
 from fleetctl.common.home import home
@@ -50,13 +49,7 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="what to edit")
-    made.add_argument(
-        "--rollout", type=rollout, metavar="Replace|FinishRunning",
-        help="what this does to running tasks, instead of spec.rollout",
-    )  # fmt: skip
-    made.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask before running work is lost"
-    )
+    add_losses(made)
     return made
 
 

@@ -62,16 +62,19 @@ def parser(verb: str) -> Parser:
         made.add_argument(
             "--parallelism", type=count, required=True, metavar="N", help="runs at the same time"
         )
-    made.add_argument(
-        "--rollout",
-        type=rollout,
-        metavar="Replace|FinishRunning",
+    add_losses(made)
+    return made
+
+
+def add_losses(parser: Parser) -> None:
+    """What a change may do to running work."""
+    parser.add_argument(
+        "--rollout", type=rollout, metavar="Replace|FinishRunning",
         help="what this does to running tasks, instead of spec.rollout",
-    )
-    made.add_argument(
+    )  # fmt: skip
+    parser.add_argument(
         "-y", "--yes", action="store_true", help="do not ask before running work is lost"
     )
-    return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
