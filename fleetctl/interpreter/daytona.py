@@ -98,7 +98,7 @@ def _refuse_what_is_not_ours(
         )
     if context_paths:
         raise Refused(
-            "context_paths is not there yet: no local file is put into the checkout",
+            "context_paths is not supported yet: no local file is put into the checkout",
             hint="pass volume_name, and bring them with upload_to_volume(local_files={...})",
         )
     if not delete_session_on_shutdown:

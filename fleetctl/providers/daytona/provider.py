@@ -124,7 +124,8 @@ class DaytonaProvider(RemoteProvider):
 
     async def ensure_function(self, asset: FunctionAsset) -> None:
         raise Refused(
-            f"function `{asset.order.name}` cannot be on provider `{self._name}`, which has none",
+            f"function `{asset.order.name}` cannot be on provider `{self._name}`:"
+            " Daytona has no functions",
             hint="use `runtime: sandbox`, or place it on `modal` or `local`",
         )
 
@@ -191,8 +192,8 @@ class DaytonaProvider(RemoteProvider):
         machines.machine(template.resources)
         if request.secret_refs:
             raise Refused(
-                f"secret `{request.secret_refs[0]}` is to come from the provider, and Daytona shows"
-                " the values of its secrets to nothing but outgoing requests",
+                f"secret `{request.secret_refs[0]}` has `fromProvider`, and Daytona puts the"
+                " values of its secrets into outgoing requests alone",
                 hint="use fromEnv or fromFile in the Secret",
             )
         await pinned(template, self._job(request.uid))

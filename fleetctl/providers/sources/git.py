@@ -57,7 +57,7 @@ def check(source: GitSource) -> None:
     match = _URL.fullmatch(url)
     if match is None and not _SCP.fullmatch(url):
         raise Refused(
-            f"source.git.url `{message}` is not a url that is fetched from", hint=_URL_HINT
+            f"source.git.url `{message}` is not a url that git may fetch from", hint=_URL_HINT
         )
     if match is not None and (match["host"].startswith("-") or "@-" in match["host"]):
         raise Refused(

@@ -237,7 +237,7 @@ async def _build(
         async with asyncio.timeout(BUILD_S):
             await client.snapshot.create(params, on_logs=hearing.take)
     except TimeoutError as error:
-        raise Unavailable("the image is not built within an hour") from error
+        raise Unavailable("the image was not built within an hour") from error
     except Exception as error:
         if is_conflict(error) and await _stands(client, name):
             return  # somebody else was first

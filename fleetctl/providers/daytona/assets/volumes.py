@@ -141,7 +141,7 @@ def _state(volume: Volume) -> str:
 def _path(mount: VolumeMount) -> str:
     if mount.read_only:
         raise Refused(
-            f"volume `{mount.name}` is to be read-only, and Daytona mounts all volumes writable",
+            f"volume `{mount.name}` has `readOnly`, and Daytona mounts all volumes writable",
             hint="leave readOnly out, or place the job on another provider",
         )
     return mount.mount_path

@@ -119,7 +119,7 @@ class DaytonaSandboxes:
         state = "" if sandbox is None else state_of(sandbox)
         if state in endings.PAUSED:
             raise Unavailable(
-                f"sandbox `{handle}` is `{state}` at Daytona: nothing in it moves",
+                f"sandbox `{handle}` is `{state}` at Daytona, so nothing runs in it",
                 reason="Paused",
                 retry_after_s=PAUSED_AFTER_S,
                 hint="start it at app.daytona.io/dashboard, and its work goes on",

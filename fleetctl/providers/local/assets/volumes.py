@@ -29,7 +29,7 @@ def remove(layout: Layout, name: str) -> None:
         if doomed.exists():
             remove_tree(str(doomed))
     if doomed.exists():
-        raise Unavailable(f"volume `{name}` cannot be removed whole", hint=f"look at {doomed}")
+        raise Unavailable(f"volume `{name}` cannot be removed completely", hint=f"look at {doomed}")
 
 
 def remove_scratch(layout: Layout, uid: str, keep_logs: bool) -> None:
@@ -49,7 +49,7 @@ def remove_scratch(layout: Layout, uid: str, keep_logs: bool) -> None:
     if keep_logs or not job.exists():
         return
     raise Unavailable(
-        f"the scratch space of `{uid}` cannot be removed whole", hint=f"look at {job}"
+        f"the scratch space of `{uid}` cannot be removed completely", hint=f"look at {job}"
     )
 
 

@@ -110,7 +110,7 @@ def _sorted_out(image: Image) -> tuple[tuple[str, ...], tuple[Package, ...]]:
             )
         if entry.startswith((".", "~")):
             raise Refused(
-                f"image.pip has `{entry}`, a path that begins nowhere certain",
+                f"image.pip has `{entry}`, a path that does not begin at the root",
                 hint="write the path from the root, such as `/home/me/dist/mine-1.0.whl`",
             )
         match = LOCAL.fullmatch(entry)

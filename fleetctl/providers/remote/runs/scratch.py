@@ -32,6 +32,6 @@ def remove(home: Path, provider: str, uid: str, *, keep_logs: bool) -> None:
                 path.unlink(missing_ok=True)
         except OSError as error:
             raise Unavailable(
-                f"the scratch space of `{uid}` cannot be removed whole: {error.strerror}",
+                f"the scratch space of `{uid}` cannot be removed completely: {error.strerror}",
                 hint=f"look at {path}",
             ) from error
