@@ -170,8 +170,9 @@ class CheckpointOrder:
     """What an attempt is told of its checkpoints.
 
     resume: `Latest`, `None` or `step:N`; below: a step that it has to begin below, since what is
-    there from it on has failed before; arguments: for its command, with `${checkpoint}` in them;
-    last, every: what is kept, None = all.
+    there from it on has failed before; anew: since an earlier success left it, so that with nothing
+    before it the attempt begins with nothing; arguments: for its command, with `${checkpoint}` in
+    them; last, every: what is kept, None = all.
     """
 
     path: str
@@ -179,6 +180,7 @@ class CheckpointOrder:
     resume: str
     verify: str = "Fast"
     below: int | None = None
+    anew: bool = False
     arguments: tuple[str, ...] = ()
     last: int | None = None
     every: int | None = None
@@ -191,6 +193,7 @@ class CheckpointOrder:
             "resume": self.resume,
             "verify": self.verify,
             "below": self.below,
+            "anew": self.anew,
             "args": list(self.arguments),
             "keep": None if self.last is None else {"last": self.last, "every": self.every},
         }

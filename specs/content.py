@@ -135,6 +135,7 @@ STAGE: Mapping[str, Role] = {
     "placement": PLACE,
     "nodes": PLACE,
     "ray": PLACE,
+    "resume_args": RULE,
 }
 CHECKPOINT: Mapping[str, Role] = {
     "path": WORK,  # programs read it

@@ -102,6 +102,8 @@ def requeue(history: Facts, index: int, unit: Unfinished, at_s: float) -> None:
 def spend(history: Facts, run: Run) -> None:
     """An ended run counts, wanted or not."""
     history.working.add(run)
+    if run.saved_step is not None:
+        history.saved_by.add(run.index)
     cost_usd = run.cost_usd
     if cost_usd is None:
         history.unpriced += 1

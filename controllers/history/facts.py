@@ -73,6 +73,7 @@ class Facts:
         "pruned",
         "refused",
         "sandboxes",
+        "saved_by",
         "saves",
         "scores",
         "spent_usd",
@@ -105,6 +106,7 @@ class Facts:
         self.waiting = Waiting()  # units for their next attempt
         self.sandboxes = Sandboxes(self.live)
         self.saves = Saves()  # checkpoints of all its runs
+        self.saved_by: set[int] = set()  # units of which an ended attempt completed one
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
         self.front = Front()  # kinds with several metrics; `scores` has the first of each
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals

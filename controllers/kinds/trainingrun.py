@@ -45,6 +45,7 @@ from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
+    from fleetctl.specs.blocks.checkpoint import Checkpoint
     from fleetctl.specs.blocks.template import Template
     from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 
@@ -92,6 +93,7 @@ class _Stage:
     placement: Placement
     template_hash: str
     own: str
+    resume_args: tuple[str, ...] | None
 
 
 class TrainingRun(KindController):
@@ -276,16 +278,33 @@ class TrainingRun(KindController):
         steps = unit.steps if unit is not None else Steps()
         # Once an attempt has begun there and gone on, that line is the newest.
         resume = "Latest" if steps.saved and asked.resume.startswith("step:") else asked.resume
+        below = steps.below
+        anew = steps.redone and not steps.saved and resume == "Latest"
+        if anew:
+            below = 0 if steps.origin is None else steps.origin + 1
         return CheckpointOrder(
             path=asked.path,
             format=asked.format,
             resume=resume,
             verify=asked.verify,
-            below=steps.below if resume == "Latest" else None,
-            arguments=asked.resume_args if self._stages[index].template.command is not None else (),
+            below=below if resume == "Latest" else None,
+            anew=anew,
+            arguments=self._resume_arguments(asked, history, index),
             last=asked.keep.last if asked.keep else None,
             every=asked.keep.every if asked.keep else None,
         )
+
+    def _resume_arguments(self, asked: Checkpoint, history: History, index: int) -> tuple[str, ...]:
+        """For its command. A stage that says nothing of them has those of the run, unless what lies
+        in the directory is known to be of other stages alone: what prepares data takes none.
+        """
+        stage = self._stages[index]
+        if stage.template.command is None:
+            return ()
+        if stage.resume_args is not None:
+            return stage.resume_args
+        saved_by = history.saved_by & self._stages.keys()
+        return asked.resume_args if not saved_by or index in saved_by else ()
 
 
 def newest_checkpoint(saves: Saves) -> Status:
@@ -324,4 +343,5 @@ def _stages(spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins) -> 
             placement=placement_of(placement),
             template_hash=template_hash(template, placement, pins, spec.params_from),
             own=content_of(template, pins, spec.params_from),
+            resume_args=spec.stages[at].resume_args if spec.stages else None,
         )

@@ -38,6 +38,12 @@ Resume = Annotated[
 ]
 
 
+def name_it(arguments: tuple[str, ...]) -> None:
+    """Raises ValueError for `resumeArgs` without the path in them."""
+    if arguments and not any(PLACEHOLDER in one for one in arguments):
+        raise ValueError(f"`resumeArgs` must have `{PLACEHOLDER}` in one of its arguments")
+
+
 class KeepCheckpoints(Spec):
     """Which complete checkpoints stay; the one that an attempt began from always does."""
 
@@ -76,8 +82,7 @@ class Checkpoint(Spec):
 
     @model_validator(mode="after")
     def _arguments_name_it(self) -> Checkpoint:
-        if self.resume_args and not any(PLACEHOLDER in one for one in self.resume_args):
-            raise ValueError(f"`resumeArgs` must have `{PLACEHOLDER}` in one of its arguments")
+        name_it(self.resume_args)
         return self
 
 

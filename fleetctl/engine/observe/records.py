@@ -167,8 +167,9 @@ class Records:
         order = work.controller.checkpoint(work.history, run.index)
         if checkpoints.resumed is not None:
             self._state.say(uid, "Resumed", f"{what} goes on from step {checkpoints.resumed}")
-            if order is not None and order.below is not None and checkpoints.resumed < order.below:
-                why = f"attempts from step {order.below} failed before they saved anything"
+            below = order.below if order is not None and not order.anew else None
+            if below is not None and checkpoints.resumed < below:
+                why = f"attempts from step {below} failed before they saved anything"
                 text = f"{what} goes back to step {checkpoints.resumed}: {why}"
                 self._state.say(uid, "SteppedBack", text, kind="Warning")
         if checkpoints.saved:

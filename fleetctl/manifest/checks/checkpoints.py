@@ -10,6 +10,8 @@ from fleetctl.specs.values.scalars import Spec
 
 _PATH = ("spec", "checkpoint", "path")
 _ARGUMENTS = ("spec", "checkpoint", "resumeArgs")
+_ADDED = " is added to a `command`"
+_IN_A_SCRIPT = "in a script: `${FLEETCTL_RESUME_FROM:+--resume=$FLEETCTL_RESUME_FROM}`"
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:
@@ -43,9 +45,13 @@ def _within(path: str, directory: str) -> bool:
 
 def _unheard(spec: TrainingRunSpec) -> Iterator[Finding]:
     """Arguments are added to commands alone: who writes a script says where they go."""
-    if spec.checkpoint is None or not spec.checkpoint.resume_args:
-        return
-    if all(spec.template_of(index).command is None for index in range(spec.count())):
-        message = " is added to a `command`, and no stage has one"
-        hint = "in a script: `${FLEETCTL_RESUME_FROM:+--resume=$FLEETCTL_RESUME_FROM}`"
-        yield Finding(_ARGUMENTS, _ARGUMENTS, message, hint)
+    silent = [spec.template_of(index).command is None for index in range(spec.count())]
+    if spec.checkpoint is not None and spec.checkpoint.resume_args and all(silent):
+        yield Finding(_ARGUMENTS, _ARGUMENTS, f"{_ADDED}, and no stage has one", _IN_A_SCRIPT)
+    for index, stage in enumerate(spec.stages):
+        path = ("spec", "stages", index, "resumeArgs")
+        if stage.resume_args and spec.checkpoint is None:
+            message = " goes with a `checkpoint`, and the run has none"
+            yield Finding(path, path, message, "give one: `checkpoint: {path: /ckpt/run}`")
+        elif stage.resume_args and silent[index]:
+            yield Finding(path, path, f"{_ADDED}, and stage `{stage.name}` has none", _IN_A_SCRIPT)
