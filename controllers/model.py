@@ -172,7 +172,7 @@ class CheckpointOrder:
     resume: `Latest`, `None` or `step:N`; below: a step that it has to begin below, since what is
     there from it on has failed before; anew: since an earlier success left it, so that with nothing
     before it the attempt begins with nothing; arguments: for its command, with `${checkpoint}` in
-    them; last, every: what is kept, None = all.
+    them; last, every: what is kept, None = all; mirror: a URL that each is copied to, or "".
     """
 
     path: str
@@ -184,6 +184,7 @@ class CheckpointOrder:
     arguments: tuple[str, ...] = ()
     last: int | None = None
     every: int | None = None
+    mirror: str = ""
 
     def order(self) -> dict[str, object]:
         """As the guest reads it; see fleetctl/guest/checkpoints."""
@@ -196,6 +197,7 @@ class CheckpointOrder:
             "anew": self.anew,
             "args": list(self.arguments),
             "keep": None if self.last is None else {"last": self.last, "every": self.every},
+            "mirror": self.mirror or None,
         }
 
 
@@ -223,12 +225,14 @@ class Saved:
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
     """What a run told of checkpoints since it was seen last. resumed: the step that it began from;
-    aside: sentences about what it moved out of the way.
+    aside: sentences about what it moved out of the way; unmirrored: about what could not be copied
+    to the mirror, or brought back from it.
     """
 
     saved: tuple[Saved, ...] = ()
     resumed: int | None = None
     aside: tuple[str, ...] = ()
+    unmirrored: tuple[str, ...] = ()
 
 
 NO_CHECKPOINTS = Checkpoints()

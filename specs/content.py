@@ -146,6 +146,7 @@ CHECKPOINT: Mapping[str, Role] = {
     "resume_args": RULE,
     "keep": RULE,
     "verify": RULE,
+    "mirror": RULE,
 }
 
 TEMPLATE_WORK = frozenset(name for name, role in TEMPLATE.items() if role is WORK)

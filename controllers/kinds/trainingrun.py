@@ -292,6 +292,7 @@ class TrainingRun(KindController):
             arguments=self._resume_arguments(asked, history, index),
             last=asked.keep.last if asked.keep else None,
             every=asked.keep.every if asked.keep else None,
+            mirror=asked.mirror or "",
         )
 
     def _resume_arguments(self, asked: Checkpoint, history: History, index: int) -> tuple[str, ...]:

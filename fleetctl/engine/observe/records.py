@@ -164,6 +164,8 @@ class Records:
         what = f"{unit} {run.index} attempt {run.attempt}"
         for text in checkpoints.aside:
             self._state.say(uid, "CheckpointSetAside", f"{what}: {text}", kind="Warning")
+        for text in checkpoints.unmirrored:
+            self._state.say(uid, "MirrorFailed", f"{what}: {text}", kind="Warning")
         order = work.controller.checkpoint(work.history, run.index)
         if checkpoints.resumed is not None:
             self._state.say(uid, "Resumed", f"{what} goes on from step {checkpoints.resumed}")

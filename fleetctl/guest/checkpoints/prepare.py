@@ -39,7 +39,7 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     Missing.
     """
     beginning = Beginning()
-    wanted = _step_of(asked["resume"])
+    wanted = step_of(asked["resume"])
     kind = format_of(disk, asked["format"] or AUTO)
     if kind is None or asked["resume"] == "None":
         if wanted is not None:
@@ -61,6 +61,13 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     if resumed is not None and any(one.name == kind.copy for one in misleading):
         beginning.remarks += _copied(disk, resumed.name, kind.copy)
     return beginning
+
+
+def has_any(asked: Mapping[str, Any], disk: Disk) -> bool:
+    """Whether there is a complete one; of `step:N`, that one."""
+    kind, wanted = format_of(disk, asked["format"] or AUTO), step_of(asked["resume"])
+    found = kind.find(disk) if kind is not None else []
+    return any(one.complete and wanted in (None, one.step) for one in found)
 
 
 def choose(
@@ -90,7 +97,7 @@ def choose(
     return resumed, later
 
 
-def _step_of(resume: str) -> Optional[int]:
+def step_of(resume: str) -> Optional[int]:
     return int(resume.partition(":")[2]) if resume.startswith("step:") else None
 
 

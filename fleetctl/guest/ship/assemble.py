@@ -35,7 +35,7 @@ REMOTE_PARTS = (
     *(f"nodes/{name}.py" for name in ("variables", "outcome", "ray")),
     *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
     *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping", "prepare")),
-    *(f"checkpoints/{name}.py" for name in ("begin", "watch")),
+    *(f"checkpoints/{name}.py" for name in ("begin", "mirror", "watch")),
     *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
     *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),
     "remote/setup.py",

@@ -72,6 +72,7 @@ class _Read:
     saved: list[Saved] = field(default_factory=list)
     resumed: int | None = None
     aside: list[str] = field(default_factory=list)
+    unmirrored: list[str] = field(default_factory=list)
     result: str | None = None
     problem: str = ""
     ending: Ending | None = None
@@ -139,6 +140,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.resumed = int(event["step"])
             case "aside":
                 read.aside.append(str(event["message"]))
+            case "unmirrored":
+                read.unmirrored.append(str(event["message"]))
             case "started":
                 at_s, supervisor = float(event["at"]), str(event.get("keeper", ""))
                 read.started_at_s, read.supervisor = at_s, supervisor
@@ -182,9 +185,10 @@ def _saved(event: Mapping[str, Any]) -> Saved:
 
 
 def _checkpoints(read: _Read) -> Checkpoints:
-    if not read.saved and read.resumed is None and not read.aside:
+    if not read.saved and read.resumed is None and not read.aside and not read.unmirrored:
         return NO_CHECKPOINTS
-    return Checkpoints(tuple(read.saved), read.resumed, tuple(read.aside))
+    aside, unmirrored = tuple(read.aside), tuple(read.unmirrored)
+    return Checkpoints(tuple(read.saved), read.resumed, aside, unmirrored)
 
 
 def _metrics(event: Mapping[str, Any]) -> list[Metric]:

@@ -13,6 +13,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from fleetctl.controllers.model import CheckpointOrder
 from tests.unit.guest.remote_world import Box, bytes_of, read_bytes
 
 
@@ -279,10 +280,7 @@ def test_a_ray_cluster_stands_around_a_command(python_box: Box, tmp_path: Path) 
     saved = tmp_path / "ckpt" / "step-00000005"
     saved.mkdir(parents=True)
     (saved / "_COMPLETE.json").write_text('{"step": 5, "files": {}}')
-    checkpoint = {
-        "path": str(saved.parent), "format": "fleetctl", "resume": "Latest", "verify": "Fast",
-        "below": None, "args": [], "keep": None,
-    }  # fmt: skip
+    checkpoint = CheckpointOrder(str(saved.parent), "fleetctl", "Latest").order()
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
