@@ -239,6 +239,19 @@ NO_CHECKPOINTS = Checkpoints()
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """How busy the GPUs of a run were at one moment. percent: the mean over its devices; memory in
+    MiB, of all together; steps_per_s: since the sample before, None where it reports no steps.
+    """
+
+    gpus: int
+    percent: float
+    memory_mib: int
+    memory_total_mib: int
+    steps_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Alive:
     """The provider knows the run and it has not ended."""
 
@@ -253,6 +266,7 @@ class Alive:
     remarks: tuple[str, ...] = ()  # what its user should know, as it happened
     nodes: tuple[Node, ...] = ()  # where it has several, and something of them changed
     checkpoints: Checkpoints = NO_CHECKPOINTS
+    usage: Usage | None = None  # of its GPUs, where there is a new sample
 
 
 @dataclass(frozen=True, slots=True)

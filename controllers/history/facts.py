@@ -15,7 +15,7 @@ from fleetctl.controllers.history.retries.backoff_queue import Waiting
 from fleetctl.controllers.history.retries.retry import Limits
 from fleetctl.controllers.history.sandboxes import Sandboxes
 from fleetctl.controllers.history.working_time import Working
-from fleetctl.controllers.model import Node, Run
+from fleetctl.controllers.model import Node, Run, Usage
 
 # The value of a unit, by which it is compared; or several, of which lower ones are better.
 Score = float | Values
@@ -84,6 +84,7 @@ class Facts:
         "unpriced",
         "unpriced_s",
         "unwanted",
+        "usage",
         "waiting",
         "working",
     )
@@ -127,4 +128,5 @@ class Facts:
         self.refused: Run | None = None
         self.last_failure: Run | None = None
         self.note = ""
+        self.usage: dict[str, Usage] = {}  # run -> of its GPUs, of those that live
         self.nodes: tuple[Node, ...] = ()  # of the newest attempt that told of several

@@ -74,6 +74,7 @@ class History(Facts):
         """
         before = self.live.pop(run.name)
         del self.live_by_index[run.index]
+        self.usage.pop(run.name, None)
         attempts.spend(self, run)
         self.placed[run.provider] -= not attempts.begun(run)
         self.sandboxes.leave(run, closing=before.state is RunState.STOPPING)

@@ -84,7 +84,7 @@ class Journal:
             return
 
     def note(self, kind: str, fields: dict[str, Any]) -> bool:
-        """Record an event about checkpoints; False when the disk refuses."""
+        """Record an event about checkpoints or GPUs; False when the disk refuses."""
         try:
             self._write(compact({"e": kind, "at": time.time(), **fields}) + "\n")
         except OSError:

@@ -15,7 +15,17 @@ from typing import Any
 
 from fleetctl.apply.write import commit
 from fleetctl.common.errors import StoreError, Unavailable
-from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Node, Observation, Resource, Run
+from fleetctl.controllers.model import (
+    Alive,
+    Ended,
+    Gone,
+    Metric,
+    Node,
+    Observation,
+    Resource,
+    Run,
+    Usage,
+)
 from fleetctl.controllers.planning.kind import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
@@ -92,6 +102,7 @@ class FakeProvider:
     gpu_prices: dict[str, float] = field(default_factory=dict)  # beside it, by `NAME:COUNT`
     gpus: tuple[str, ...] = ()  # what the driver in each sandbox tells
     nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # of runs that have several
+    usage: Usage | None = None  # of the GPUs of runs
     begun_bytes: int = 0  # of a journal that tells nothing but its beginning
     taken: str = ""  # what source.path held when it was taken
     lacking: str = ""  # why no template can ever run here
@@ -177,7 +188,14 @@ class FakeProvider:
         begun_at_s = self.boxes[order.sandbox].created_at_s
         nodes = self.nodes.get(ref.run, ())
         return Alive(
-            ref.run, f"h-{ref.run}", begun_at_s, offset, fresh, gpus=self.gpus, nodes=nodes
+            ref.run,
+            f"h-{ref.run}",
+            begun_at_s,
+            offset,
+            fresh,
+            gpus=self.gpus,
+            nodes=nodes,
+            usage=self.usage,
         )
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.model import Node, RunState
+from fleetctl.controllers.model import Node, RunState, Usage
 from fleetctl.specs.blocks.nodes import nodes_of
 from tests.unit.engine.fake_world import CONTRACT, Fleet
 
@@ -101,6 +101,21 @@ async def test_how_its_nodes_stand_is_in_the_status_while_it_runs() -> None:
         await fleet.settle()
         states = [it["state"] for it in fleet.status("t")["nodes"]]
         assert states == ["Running", "Failed", "Running"]
+
+
+async def test_how_busy_the_gpus_are_is_told_while_it_runs_and_no_longer() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("TrainingRun", "t", {"template": {"script": "train"}})
+        name = fleet.local.run(0)
+        fleet.local.usage, fleet.local.begun_bytes = Usage(2, 80.4, 60_000, 163_840, 2.5), 10
+        fleet.engine.watcher.look(name)
+        await fleet.settle()
+        memory = {"memoryMib": 60_000, "memoryTotalMib": 163_840}
+        told = {"gpus": 2, "gpuPercent": 80, **memory, "stepsPerSecond": 2.5}
+        assert fleet.status("t")["usage"] == told
+        fleet.local.finish(0)
+        await fleet.settle()
+        assert "usage" not in fleet.status("t")
 
 
 async def test_a_provider_with_one_machine_an_attempt_says_so() -> None:

@@ -57,6 +57,10 @@ class Looking:
 
             self._checkpoints = watch_of(order, commit, self._say, variables)
             self._followers.append(self._checkpoints)
+        if order.get("samples"):
+            from fleetctl.guest.supervision.gpus import Gpus
+
+            self._followers.append(Gpus(None))
         if order.get("progress"):
             from fleetctl.guest.supervision.pace import Pace
 

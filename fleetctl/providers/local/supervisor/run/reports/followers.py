@@ -14,6 +14,7 @@ from fleetctl.guest.checkpoints.disk import Disk
 from fleetctl.guest.checkpoints.mirror import mirror_of
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.metrics.followed import Followed
+from fleetctl.guest.supervision.gpus import Gpus
 from fleetctl.guest.supervision.pace import Pace
 from fleetctl.guest.wandb.trial import Trial
 
@@ -29,6 +30,8 @@ def follow(config: dict[str, Any], sandbox: Sandbox, run: Run) -> None:
         run.followers.append(run.wandb)
     if run.order["metrics"]:
         run.followers.append(_followed(config, sandbox, run))
+    if run.order["gpus"]:
+        run.followers.append(Gpus(run.order["gpus"]))
     if run.order.get("rank"):
         return  # node 0 looks for all of them; others may well be silent
     if run.order.get("checkpoint"):
