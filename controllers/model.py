@@ -267,6 +267,7 @@ class Alive:
     nodes: tuple[Node, ...] = ()  # where it has several, and something of them changed
     checkpoints: Checkpoints = NO_CHECKPOINTS
     usage: Usage | None = None  # of its GPUs, where there is a new sample
+    stragglers: tuple[str, ...] = ()  # sentences about nodes that fall behind the others
 
 
 @dataclass(frozen=True, slots=True)

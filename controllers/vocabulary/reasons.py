@@ -131,6 +131,7 @@ OF_EVENTS = {
     "CheckpointSetAside": "A checkpoint was moved away: unfinished, or newer than the one resumed.",
     "Resumed": "An attempt went on from a checkpoint.",
     "MirrorFailed": "A checkpoint could not be copied to `checkpoint.mirror`, or brought back.",
+    "Straggler": "A node of an attempt falls behind the others.",
     "SteppedBack": "Attempts from the newest checkpoint kept failing; an earlier one is tried.",
     "SuggestionFailed": "A bayes search could not work out its next trial; it is tried again.",
     "AssetFailed": "Making or removing a volume or function failed; it is tried again.",

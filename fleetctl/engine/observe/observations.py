@@ -83,6 +83,8 @@ class Observations:
             after = priced_as_got(state, self._market, work, run, after, seen)
             if seen.nodes:
                 work.history.nodes = seen.nodes
+            if isinstance(seen, Alive) and seen.stragglers:
+                self._records.fell_behind(work, run, seen.stragglers)
             if isinstance(seen, Alive) and seen.usage is not None:
                 work.history.usage[run.name] = seen.usage
             self._records.entered(work, after)

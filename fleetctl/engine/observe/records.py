@@ -158,6 +158,13 @@ class Records:
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
         work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
 
+    def fell_behind(self, work: Work, run: Run, stragglers: Sequence[str]) -> None:
+        """Nodes of a live run; each is told of once an attempt."""
+        called = unit_called(work.resource.kind, run.index, run.params)
+        for text in stragglers:
+            what = f"{called} attempt {run.attempt}: {text}"
+            self._state.say(work.resource.uid, "Straggler", what, kind="Warning")
+
     def saved(self, work: Work, run: Run, checkpoints: Checkpoints) -> None:
         """What the guest of a live run says of checkpoints: rows, and events for what is odd."""
         uid, unit = work.resource.uid, KINDS[work.resource.kind].unit

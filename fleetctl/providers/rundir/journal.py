@@ -48,6 +48,7 @@ class Journal:
     gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
     nodes: tuple[Node, ...] = ()  # the last that is told of them
     usage: Usage | None = None  # of its GPUs, the newest sample
+    stragglers: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = ()
     remarks: tuple[str, ...] = ()
     checkpoints: Checkpoints = NO_CHECKPOINTS
@@ -74,6 +75,7 @@ class _Read:
     resumed: int | None = None
     aside: list[str] = field(default_factory=list)
     unmirrored: list[str] = field(default_factory=list)
+    stragglers: list[str] = field(default_factory=list)
     usage: Usage | None = None
     result: str | None = None
     problem: str = ""
@@ -103,6 +105,7 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         gpus=read.gpus,
         nodes=read.nodes,
         usage=read.usage,
+        stragglers=tuple(read.stragglers),
         metrics=tuple(read.metrics),
         remarks=tuple(read.remarks),
         checkpoints=_checkpoints(read),
@@ -145,6 +148,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.aside.append(str(event["message"]))
             case "unmirrored":
                 read.unmirrored.append(str(event["message"]))
+            case "straggler":
+                read.stragglers.append(str(event["message"]))
             case "usage":
                 read.usage = _usage(event)
             case "started":

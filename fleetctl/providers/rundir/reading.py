@@ -95,6 +95,7 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
         gpus=seen.gpus,
         nodes=seen.nodes,
         usage=seen.usage,
+        stragglers=seen.stragglers,
     )
 
 

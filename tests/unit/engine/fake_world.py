@@ -103,6 +103,7 @@ class FakeProvider:
     gpus: tuple[str, ...] = ()  # what the driver in each sandbox tells
     nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # of runs that have several
     usage: Usage | None = None  # of the GPUs of runs
+    stragglers: tuple[str, ...] = ()  # sentences about their nodes
     begun_bytes: int = 0  # of a journal that tells nothing but its beginning
     taken: str = ""  # what source.path held when it was taken
     lacking: str = ""  # why no template can ever run here
@@ -196,6 +197,7 @@ class FakeProvider:
             gpus=self.gpus,
             nodes=nodes,
             usage=self.usage,
+            stragglers=self.stragglers,
         )
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:

@@ -103,6 +103,16 @@ async def test_how_its_nodes_stand_is_in_the_status_while_it_runs() -> None:
         assert states == ["Running", "Failed", "Running"]
 
 
+async def test_a_node_that_falls_behind_is_an_event_that_names_it() -> None:
+    async with Fleet(contract=SEVERAL) as fleet:
+        await fleet.apply("TrainingRun", "t", training())
+        fleet.local.stragglers, fleet.local.begun_bytes = ("node 2: 3.1 s behind",), 10
+        fleet.engine.watcher.look(fleet.local.run(0))
+        await fleet.settle()
+        rows = fleet.database.events.execute("SELECT message FROM events WHERE reason='Straggler'")
+        assert rows.fetchall() == [("stage main attempt 1: node 2: 3.1 s behind",)]
+
+
 async def test_how_busy_the_gpus_are_is_told_while_it_runs_and_no_longer() -> None:
     async with Fleet() as fleet:
         await fleet.apply("TrainingRun", "t", {"template": {"script": "train"}})
