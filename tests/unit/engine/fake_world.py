@@ -97,6 +97,7 @@ class FakeProvider:
     functions: dict[str, FunctionAsset] = field(default_factory=dict)
     freed: list[tuple[str, bool]] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
+    graces: dict[str, float] = field(default_factory=dict)  # run -> seconds that it was last given
     script: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     price: float | None = 0.0  # USD a second
     gpu_prices: dict[str, float] = field(default_factory=dict)  # beside it, by `NAME:COUNT`
@@ -203,6 +204,7 @@ class FakeProvider:
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._scripted("stop")
         self.stops.append(ref.run)
+        self.graces[ref.run] = grace_s
         box = self.boxes.get(ref.sandbox)
         if box is not None and not self.deaf:
             box.alive, box.working = False, ""
