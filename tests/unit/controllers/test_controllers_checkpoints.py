@@ -36,7 +36,7 @@ def order(play: Play) -> CheckpointOrder:
     return told
 
 
-def test_preemptions_that_each_follow_a_new_checkpoint_never_end_a_run() -> None:
+def test_case_9_preemptions_that_each_follow_a_new_checkpoint_never_end_a_run() -> None:
     play = training(maxInfraRetries=5)
     for number in range(6):
         begin(play, number * 10 or None)
@@ -47,7 +47,9 @@ def test_preemptions_that_each_follow_a_new_checkpoint_never_end_a_run() -> None
     assert play.turn().phase is Phase.SUCCEEDED
 
 
-def test_six_preemptions_without_a_new_checkpoint_fail_by_the_field_that_limits_them() -> None:
+def test_case_9_six_preemptions_without_a_new_checkpoint_fail_by_the_field_that_limits_them() -> (
+    None
+):
     play = training(maxInfraRetries=5)
     for _ in range(6):
         begin(play, None)
@@ -83,7 +85,9 @@ def test_a_step_that_is_saved_again_is_no_progress() -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_after_two_failures_from_one_checkpoint_the_one_before_is_tried(restart: bool) -> None:
+def test_case_7_after_two_failures_from_one_checkpoint_the_one_before_is_tried(
+    restart: bool,
+) -> None:
     play = training(maxRestarts=5)
     begin(play, None)
     play.saves(0, 15)

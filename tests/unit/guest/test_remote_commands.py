@@ -195,7 +195,7 @@ def test_lines_of_metrics_count_steps_and_what_is_none_is_said(box: Box) -> None
         assert b"fleetctl: line 5 of $FLEETCTL_METRICS is not recorded: its step" in story.log
 
 
-def test_what_is_written_at_the_very_end_is_all_there(box: Box) -> None:
+def test_case_15_what_is_written_at_the_very_end_is_all_there(box: Box) -> None:
     """Golden case 15: more than a look reads."""
     text = (
         """seq 50000 | sed 's/.*/{"step": &, "loss": 0.5}/' > $FLEETCTL_METRICS; """
