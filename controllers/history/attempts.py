@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fleetctl.controllers.history.facts import Facts, Outdated, Score, Unfinished
 from fleetctl.controllers.history.retries.retry import (
+    FEWER_NODES,
     ROLL_OVERS_IDLE_MAX,
     FailureAction,
     due_at_s,
@@ -27,6 +28,7 @@ def take(history: Facts, unit: Unfinished, run: Run, score: Score | None, step: 
     step: the greatest that it reported, where it rolls over.
     """
     unit.last = run
+    unit.shrunk = unit.shrunk + 1 if run.reason == FEWER_NODES else 0
     saved = unit.steps.take(run)
     if saved:
         unit.app_failures = unit.infra_failures = 0

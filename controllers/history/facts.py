@@ -42,6 +42,7 @@ class Unfinished:
     due_at_s: float = 0.0
     last: Run | None = None  # the last ended attempt, for reasons
     steps: Steps = field(default_factory=Steps)  # of its checkpoints
+    shrunk: int = 0  # attempts in a row that gave way to one of fewer nodes
     forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome
 
 

@@ -31,7 +31,7 @@ from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.controllers.wandb.program import winner_wandb
-from fleetctl.specs.blocks.nodes import ONE
+from fleetctl.specs.blocks.nodes import ONE, Nodes, nodes_of
 from fleetctl.specs.content import (
     NO_PINS,
     Pins,
@@ -179,6 +179,21 @@ class TrainingRun(KindController):
 
     def template(self, index: int) -> Template:
         return self._stages[index].template
+
+    def template_now(self, history: History, index: int) -> Template:
+        template = self.template(index)
+        nodes, count = nodes_of(template), self._nodes_now(history, index)
+        if count == nodes.max:
+            return template
+        return template.model_copy(update={"nodes": Nodes(min=nodes.min, max=count)})
+
+    def can_shrink(self, history: History, index: int) -> bool:
+        return self._nodes_now(history, index) > nodes_of(self.template(index)).min
+
+    def _nodes_now(self, history: History, index: int) -> int:
+        """Half as many each time that so many were waited for in vain."""
+        nodes, unit = nodes_of(self.template(index)), history.unfinished.get(index)
+        return max(nodes.min, nodes.max >> (unit.shrunk if unit is not None else 0))
 
     def indexes(self) -> Iterator[int]:
         return iter(self._stages)

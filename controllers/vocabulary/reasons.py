@@ -114,6 +114,7 @@ OF_ATTEMPTS = {
     "ScaledDown": "`parallelism` was lowered.",
     "Signal": "It was ended by this signal.",
     "SourceFailed": "Its source could not be fetched in the sandbox.",
+    "FewerNodes": "It waited too long for all of its nodes; the next attempt asks for fewer.",
     "SpilledOver": "Its place had no room for too long; the unit starts at the next candidate.",
     "Stalled": "It had no new step, checkpoint or output for as long as `progress` allows.",
     "StartFailed": "The program could not be started.",

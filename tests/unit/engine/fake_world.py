@@ -112,6 +112,9 @@ class FakeProvider:
     denied: set[str] = field(default_factory=set)  # runs that a look says are gone, though alive
     quota: int | None = None  # sandboxes that may live at once
     asked: int = 0  # starts
+    requests: dict[str, RunRequest] = field(
+        default_factory=dict
+    )  # the newest of each, begun or not
 
     # -- what a test says --------------------------------------------------------------------------
 
@@ -157,6 +160,7 @@ class FakeProvider:
 
     async def start(self, order: RunRequest) -> str:
         self.asked += 1
+        self.requests[order.run] = order
         await self._scripted("start")
         self._count(order)
         if self.contract.two_phase and not order.handle:

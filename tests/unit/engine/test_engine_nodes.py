@@ -103,6 +103,28 @@ async def test_how_its_nodes_stand_is_in_the_status_while_it_runs() -> None:
         assert states == ["Running", "Failed", "Running"]
 
 
+async def test_elastic_nodes_that_lie_in_a_queue_become_fewer_until_the_fewest() -> None:
+    async with Fleet(contract=SEVERAL) as fleet:
+        queued = Unavailable("waiting for H100:8", reason="Queued", retry_after_s=20.0)
+        fleet.local.script["start"] = [queued] * 100
+        spec = {**training(nodes={"min": 2, "max": 8}), "maxInfraRetries": 1}
+        await fleet.apply("TrainingRun", "t", spec)
+        for _ in range(90):
+            await fleet.later(20.0)
+        asked = [nodes_of(fleet.local.requests[run.name].template) for run in fleet.runs("t")]
+        assert [nodes.max for nodes in asked] == [8, 4, 2]  # and then it waits
+        reasons = [run.reason for run in fleet.runs("t")]
+        assert reasons[:2] == ["FewerNodes"] * 2
+        assert fleet.status("t")["reason"] == "Queued"
+        await fleet.crash()
+        fleet.local.script["start"] = []
+        await fleet.later(60.0)
+        fleet.local.finish(0, ok=False, infrastructure=True, reason="ProviderLost")
+        await fleet.settle()
+        newest = fleet.runs("t")[-1]
+        assert (newest.attempt, nodes_of(fleet.local.orders[newest.name].template).max) == (4, 8)
+
+
 async def test_a_node_that_falls_behind_is_an_event_that_names_it() -> None:
     async with Fleet(contract=SEVERAL) as fleet:
         await fleet.apply("TrainingRun", "t", training())
