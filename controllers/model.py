@@ -170,8 +170,9 @@ class CheckpointOrder:
     """What an attempt is told of its checkpoints.
 
     resume: `Latest`, `None` or `step:N`; below: a step that it has to begin below, since what is
-    there from it on has failed before; arguments: for its command, with `${checkpoint}` in them;
-    last, every: what is kept, None = all.
+    there from it on has failed before; anew: since an earlier success left it, so that with nothing
+    before it the attempt begins with nothing; arguments: for its command, with `${checkpoint}` in
+    them; last, every: what is kept, None = all; mirror: a URL that each is copied to, or "".
     """
 
     path: str
@@ -179,9 +180,11 @@ class CheckpointOrder:
     resume: str
     verify: str = "Fast"
     below: int | None = None
+    anew: bool = False
     arguments: tuple[str, ...] = ()
     last: int | None = None
     every: int | None = None
+    mirror: str = ""
 
     def order(self) -> dict[str, object]:
         """As the guest reads it; see fleetctl/guest/checkpoints."""
@@ -191,8 +194,10 @@ class CheckpointOrder:
             "resume": self.resume,
             "verify": self.verify,
             "below": self.below,
+            "anew": self.anew,
             "args": list(self.arguments),
             "keep": None if self.last is None else {"last": self.last, "every": self.every},
+            "mirror": self.mirror or None,
         }
 
 
@@ -220,15 +225,30 @@ class Saved:
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
     """What a run told of checkpoints since it was seen last. resumed: the step that it began from;
-    aside: sentences about what it moved out of the way.
+    aside: sentences about what it moved out of the way; unmirrored: about what could not be copied
+    to the mirror, or brought back from it.
     """
 
     saved: tuple[Saved, ...] = ()
     resumed: int | None = None
     aside: tuple[str, ...] = ()
+    unmirrored: tuple[str, ...] = ()
 
 
 NO_CHECKPOINTS = Checkpoints()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How busy the GPUs of a run were at one moment. percent: the mean over its devices; memory in
+    MiB, of all together; steps_per_s: since the sample before, None where it reports no steps.
+    """
+
+    gpus: int
+    percent: float
+    memory_mib: int
+    memory_total_mib: int
+    steps_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +266,8 @@ class Alive:
     remarks: tuple[str, ...] = ()  # what its user should know, as it happened
     nodes: tuple[Node, ...] = ()  # where it has several, and something of them changed
     checkpoints: Checkpoints = NO_CHECKPOINTS
+    usage: Usage | None = None  # of its GPUs, where there is a new sample
+    stragglers: tuple[str, ...] = ()  # sentences about nodes that fall behind the others
 
 
 @dataclass(frozen=True, slots=True)

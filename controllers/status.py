@@ -7,11 +7,11 @@ Counts come from the history alone, so every committed status adds up (I10).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.model import Node, RunState
+from fleetctl.controllers.model import Node, RunState, Usage
 from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Plan, Start
 from fleetctl.controllers.schedule.desired import Desired, Prior, revived
@@ -98,6 +98,8 @@ def status_of(
         )
     if nodes := [_node(it) for it in history.nodes] or before.get("nodes"):
         status["nodes"] = nodes
+    if history.usage:
+        status["usage"] = _usage(list(history.usage.values()))
     if history.pruned:
         status["stopped"] = len(history.pruned)
     if desired.allowance.own is not None:
@@ -111,6 +113,21 @@ def status_of(
     if (lack := stuck(plan, desired, history, now_s)) is not None:
         status["stuck"] = lack
     return status
+
+
+def _usage(samples: Sequence[Usage]) -> dict[str, object]:
+    """Of all live runs together; the speed of one alone."""
+    gpus = sum(one.gpus for one in samples)
+    busy = sum(one.percent * one.gpus for one in samples)
+    told: dict[str, object] = {
+        "gpus": gpus,
+        "gpuPercent": round(busy / gpus),
+        "memoryMib": sum(one.memory_mib for one in samples),
+        "memoryTotalMib": sum(one.memory_total_mib for one in samples),
+    }
+    if len(samples) == 1 and samples[0].steps_per_s is not None:
+        told["stepsPerSecond"] = samples[0].steps_per_s
+    return told
 
 
 def plan_status(plan: Plan) -> Status:

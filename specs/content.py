@@ -135,6 +135,7 @@ STAGE: Mapping[str, Role] = {
     "placement": PLACE,
     "nodes": PLACE,
     "ray": PLACE,
+    "resume_args": RULE,
 }
 CHECKPOINT: Mapping[str, Role] = {
     "path": WORK,  # programs read it
@@ -145,6 +146,7 @@ CHECKPOINT: Mapping[str, Role] = {
     "resume_args": RULE,
     "keep": RULE,
     "verify": RULE,
+    "mirror": RULE,
 }
 
 TEMPLATE_WORK = frozenset(name for name, role in TEMPLATE.items() if role is WORK)

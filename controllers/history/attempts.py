@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fleetctl.controllers.history.facts import Facts, Outdated, Score, Unfinished
 from fleetctl.controllers.history.retries.retry import (
+    FEWER_NODES,
     ROLL_OVERS_IDLE_MAX,
     FailureAction,
     due_at_s,
@@ -27,6 +28,7 @@ def take(history: Facts, unit: Unfinished, run: Run, score: Score | None, step: 
     step: the greatest that it reported, where it rolls over.
     """
     unit.last = run
+    unit.shrunk = unit.shrunk + 1 if run.reason == FEWER_NODES else 0
     saved = unit.steps.take(run)
     if saved:
         unit.app_failures = unit.infra_failures = 0
@@ -102,6 +104,8 @@ def requeue(history: Facts, index: int, unit: Unfinished, at_s: float) -> None:
 def spend(history: Facts, run: Run) -> None:
     """An ended run counts, wanted or not."""
     history.working.add(run)
+    if run.saved_step is not None:
+        history.saved_by.add(run.index)
     cost_usd = run.cost_usd
     if cost_usd is None:
         history.unpriced += 1

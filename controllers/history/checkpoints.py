@@ -7,6 +7,7 @@ of preemptions and yet does not repeat the same crash for ever. Pure; told as ru
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
@@ -28,6 +29,18 @@ class Steps:
     failures: int = 0  # in a row, all begun from `began`, without a new one
     began: int | None = None
     left: set[int] = field(default_factory=set)  # steps that were stepped back from
+    redone: bool = False  # it had succeeded, and somebody asked for it again
+    origin: int | None = None  # of a redone one: the step that its very first attempt began from
+
+    @classmethod
+    def after(cls, earlier: Sequence[Run]) -> Steps:
+        """Of a unit whose attempts so far (in their order) were put aside. What had succeeded is
+        done again from where it began; what had not goes on.
+        """
+        begun = [run for run in earlier if run.started_at_s is not None]
+        if not begun or earlier[-1].state is not RunState.SUCCEEDED:
+            return cls()
+        return cls(redone=True, origin=begun[0].resumed_step)
 
     def take(self, run: Run) -> bool:
         """One more ended attempt; whether it got further than all before it. A step that is saved

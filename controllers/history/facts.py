@@ -15,7 +15,7 @@ from fleetctl.controllers.history.retries.backoff_queue import Waiting
 from fleetctl.controllers.history.retries.retry import Limits
 from fleetctl.controllers.history.sandboxes import Sandboxes
 from fleetctl.controllers.history.working_time import Working
-from fleetctl.controllers.model import Node, Run
+from fleetctl.controllers.model import Node, Run, Usage
 
 # The value of a unit, by which it is compared; or several, of which lower ones are better.
 Score = float | Values
@@ -42,6 +42,7 @@ class Unfinished:
     due_at_s: float = 0.0
     last: Run | None = None  # the last ended attempt, for reasons
     steps: Steps = field(default_factory=Steps)  # of its checkpoints
+    shrunk: int = 0  # attempts in a row that gave way to one of fewer nodes
     forced: bool = False  # somebody asked for another attempt, whatever is known of its outcome
 
 
@@ -73,6 +74,7 @@ class Facts:
         "pruned",
         "refused",
         "sandboxes",
+        "saved_by",
         "saves",
         "scores",
         "spent_usd",
@@ -83,6 +85,7 @@ class Facts:
         "unpriced",
         "unpriced_s",
         "unwanted",
+        "usage",
         "waiting",
         "working",
     )
@@ -105,6 +108,7 @@ class Facts:
         self.waiting = Waiting()  # units for their next attempt
         self.sandboxes = Sandboxes(self.live)
         self.saves = Saves()  # checkpoints of all its runs
+        self.saved_by: set[int] = set()  # units of which an ended attempt completed one
         self.scores: dict[int, float] = {}  # kinds with a metric: index -> value
         self.front = Front()  # kinds with several metrics; `scores` has the first of each
         self.lowest: tuple[float, int] | None = None  # (score, index), the earliest of equals
@@ -125,4 +129,5 @@ class Facts:
         self.refused: Run | None = None
         self.last_failure: Run | None = None
         self.note = ""
+        self.usage: dict[str, Usage] = {}  # run -> of its GPUs, of those that live
         self.nodes: tuple[Node, ...] = ()  # of the newest attempt that told of several

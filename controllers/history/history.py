@@ -74,6 +74,7 @@ class History(Facts):
         """
         before = self.live.pop(run.name)
         del self.live_by_index[run.index]
+        self.usage.pop(run.name, None)
         attempts.spend(self, run)
         self.placed[run.provider] -= not attempts.begun(run)
         self.sandboxes.leave(run, closing=before.state is RunState.STOPPING)
@@ -84,7 +85,7 @@ class History(Facts):
         if superseded:
             unit.app_failures, unit.infra_failures, unit.last = 0, 0, None
             unit.steps = Steps()
-            unit.short_lives, unit.idle_lives, unit.reached = 0, 0, None
+            unit.short_lives, unit.idle_lives, unit.reached, unit.shrunk = 0, 0, None, 0
             if outdated:
                 attempts.outdate(self, run)
             attempts.requeue(self, run.index, unit, 0.0)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from fleetctl.controllers.history import attempts
+from fleetctl.controllers.history.checkpoints import Steps
 from fleetctl.controllers.history.facts import Score, Unfinished
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import LIVE_STATES, Run
@@ -74,6 +75,8 @@ def _replay_unit(history: History, rows: list[Replayed]) -> None:
     # An attempt under an older spec cuts off all that came before it: the latest attempt counts.
     cut = max((at for at, row in enumerate(rows) if row.superseded), default=-1)
     unit.forced = cut >= 0 and rows[cut].run.put_aside
+    if unit.forced:
+        unit.steps = Steps.after([row.run for row in rows[: cut + 1]])
     if cut >= 0 and (old := _outdated(rows[: cut + 1])) is not None:
         attempts.outdate(history, old)
     for row in rows[cut + 1 : len(rows) - live]:

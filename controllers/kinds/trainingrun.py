@@ -31,7 +31,7 @@ from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.controllers.wandb.program import winner_wandb
-from fleetctl.specs.blocks.nodes import ONE
+from fleetctl.specs.blocks.nodes import ONE, Nodes, nodes_of
 from fleetctl.specs.content import (
     NO_PINS,
     Pins,
@@ -45,6 +45,7 @@ from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.hints import with_hint
 
 if TYPE_CHECKING:
+    from fleetctl.specs.blocks.checkpoint import Checkpoint
     from fleetctl.specs.blocks.template import Template
     from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
 
@@ -92,6 +93,7 @@ class _Stage:
     placement: Placement
     template_hash: str
     own: str
+    resume_args: tuple[str, ...] | None
 
 
 class TrainingRun(KindController):
@@ -177,6 +179,21 @@ class TrainingRun(KindController):
 
     def template(self, index: int) -> Template:
         return self._stages[index].template
+
+    def template_now(self, history: History, index: int) -> Template:
+        template = self.template(index)
+        nodes, count = nodes_of(template), self._nodes_now(history, index)
+        if count == nodes.max:
+            return template
+        return template.model_copy(update={"nodes": Nodes(min=nodes.min, max=count)})
+
+    def can_shrink(self, history: History, index: int) -> bool:
+        return self._nodes_now(history, index) > nodes_of(self.template(index)).min
+
+    def _nodes_now(self, history: History, index: int) -> int:
+        """Half as many each time that so many were waited for in vain."""
+        nodes, unit = nodes_of(self.template(index)), history.unfinished.get(index)
+        return max(nodes.min, nodes.max >> (unit.shrunk if unit is not None else 0))
 
     def indexes(self) -> Iterator[int]:
         return iter(self._stages)
@@ -276,16 +293,34 @@ class TrainingRun(KindController):
         steps = unit.steps if unit is not None else Steps()
         # Once an attempt has begun there and gone on, that line is the newest.
         resume = "Latest" if steps.saved and asked.resume.startswith("step:") else asked.resume
+        below = steps.below
+        anew = steps.redone and not steps.saved and resume == "Latest"
+        if anew:
+            below = 0 if steps.origin is None else steps.origin + 1
         return CheckpointOrder(
             path=asked.path,
             format=asked.format,
             resume=resume,
             verify=asked.verify,
-            below=steps.below if resume == "Latest" else None,
-            arguments=asked.resume_args if self._stages[index].template.command is not None else (),
+            below=below if resume == "Latest" else None,
+            anew=anew,
+            arguments=self._resume_arguments(asked, history, index),
             last=asked.keep.last if asked.keep else None,
             every=asked.keep.every if asked.keep else None,
+            mirror=asked.mirror or "",
         )
+
+    def _resume_arguments(self, asked: Checkpoint, history: History, index: int) -> tuple[str, ...]:
+        """For its command. A stage that says nothing of them has those of the run, unless what lies
+        in the directory is known to be of other stages alone: what prepares data takes none.
+        """
+        stage = self._stages[index]
+        if stage.template.command is None:
+            return ()
+        if stage.resume_args is not None:
+            return stage.resume_args
+        saved_by = history.saved_by & self._stages.keys()
+        return asked.resume_args if not saved_by or index in saved_by else ()
 
 
 def newest_checkpoint(saves: Saves) -> Status:
@@ -324,4 +359,5 @@ def _stages(spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins) -> 
             placement=placement_of(placement),
             template_hash=template_hash(template, placement, pins, spec.params_from),
             own=content_of(template, pins, spec.params_from),
+            resume_args=spec.stages[at].resume_args if spec.stages else None,
         )

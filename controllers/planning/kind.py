@@ -133,6 +133,14 @@ class KindController(ABC):
     def template(self, index: int) -> Template:
         """What to run for a wanted unit."""
 
+    def template_now(self, history: History, index: int) -> Template:  # noqa: ARG002
+        """What its attempt of now runs; of elastic nodes it may have fewer than could be."""
+        return self.template(index)
+
+    def can_shrink(self, history: History, index: int) -> bool:  # noqa: ARG002
+        """Whether an attempt with fewer nodes would do."""
+        return False
+
     @abstractmethod
     def next(self, history: History) -> Iterator[Unit]:
         """Units that never had an attempt and should start now, lazily, first to start first."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.retries.retry import FEWER_NODES
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.placement import (
     Capacity,
@@ -26,6 +27,10 @@ from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
 # How long a provider is left alone after it had no room, at least; guessed: quotas change by hand
 # or when somebody else's work ends.
 PROBE_AFTER_S_MIN = 15.0
+# How long a start lies in its provider's queue before one with fewer nodes is tried; guessed: to
+# bring up a whole cluster takes minutes.
+FEWER_AFTER_S = 300.0
+QUEUED = "Queued"  # all that was asked for is waited for together
 
 
 class Slots:
@@ -117,7 +122,8 @@ def spilled(
     slots: Slots, history: History, desired: Desired, now_s: float
 ) -> tuple[tuple[Stop, ...], dict[str, Shortage]]:
     """Starts that wait where there is no room, while there is room elsewhere: their units start
-    anew there. Those above a provider's lowered limit are taken back too, the youngest first.
+    anew there. Those above a provider's lowered limit are taken back too, the youngest first; and
+    those that wait for more nodes than they need.
 
     And what the moves tell of the providers that they leave.
     """
@@ -141,6 +147,8 @@ def spilled(
             stops.append(Stop(run.name, SPILLED_OVER, grace_s))
             if run.provider not in shortages:
                 shortages[run.provider] = _learned(run, wait, history, desired, now_s)
+        elif wait is not None and _shrinks(wait, run, history, desired, now_s):
+            stops.append(Stop(run.name, FEWER_NODES, grace_s))
     return tuple(stops), shortages
 
 
@@ -154,6 +162,8 @@ def spills_at_s(desired: Desired, history: History, now_s: float) -> float | Non
         placement = desired.controller.placement(run.template_hash)
         if len(placement.candidates) > 1:
             times.append(wait.short_since_s + placement.spill.after_s)
+        if wait.reason == QUEUED and desired.controller.can_shrink(history, run.index):
+            times.append(wait.short_since_s + FEWER_AFTER_S)
     return min((at_s for at_s in times if at_s > now_s), default=None)
 
 
@@ -191,6 +201,13 @@ def _moves(wait: Wait, run: Run, desired: Desired, now_s: float) -> bool:
         return False
     # Where it is known that there is no room, one more answer of the kind is enough.
     return run.provider in desired.shortages or now_s >= wait.short_since_s + spill.after_s
+
+
+def _shrinks(wait: Wait, run: Run, history: History, desired: Desired, now_s: float) -> bool:
+    if desired.room.paused or wait.asking or wait.short_since_s is None or wait.reason != QUEUED:
+        return False
+    late = now_s >= wait.short_since_s + FEWER_AFTER_S
+    return late and desired.controller.can_shrink(history, run.index)
 
 
 def _capacities(desired: Desired, history: History, now_s: float) -> Iterator[tuple[str, Capacity]]:

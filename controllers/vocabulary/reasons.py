@@ -114,6 +114,7 @@ OF_ATTEMPTS = {
     "ScaledDown": "`parallelism` was lowered.",
     "Signal": "It was ended by this signal.",
     "SourceFailed": "Its source could not be fetched in the sandbox.",
+    "FewerNodes": "It waited too long for all of its nodes; the next attempt asks for fewer.",
     "SpilledOver": "Its place had no room for too long; the unit starts at the next candidate.",
     "Stalled": "It had no new step, checkpoint or output for as long as `progress` allows.",
     "StartFailed": "The program could not be started.",
@@ -130,6 +131,8 @@ OF_ATTEMPTS = {
 OF_EVENTS = {
     "CheckpointSetAside": "A checkpoint was moved away: unfinished, or newer than the one resumed.",
     "Resumed": "An attempt went on from a checkpoint.",
+    "MirrorFailed": "A checkpoint could not be copied to `checkpoint.mirror`, or brought back.",
+    "Straggler": "A node of an attempt falls behind the others.",
     "SteppedBack": "Attempts from the newest checkpoint kept failing; an earlier one is tried.",
     "SuggestionFailed": "A bayes search could not work out its next trial; it is tried again.",
     "AssetFailed": "Making or removing a volume or function failed; it is tried again.",

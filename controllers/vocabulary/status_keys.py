@@ -63,6 +63,11 @@ class Status(TypedDict, total=False):
         Sequence[Block],
         "machines of the newest attempt with several, by rank: state, address, reason, exitCode",
     ]
+    usage: Annotated[
+        Block,
+        "newest samples of the GPUs of live runs: gpus, gpuPercent, memoryMib, memoryTotalMib,"
+        " stepsPerSecond",
+    ]
     scratchFreed: Annotated[bool, "whether what its runs left on disk is removed"]
     cost: Annotated[
         Block, "USD: actual, reserved, estimated, estimatedLow, estimatedHigh; unpricedRuns"
@@ -124,6 +129,7 @@ Count = Literal[
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
+    "usage",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

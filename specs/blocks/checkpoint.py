@@ -17,6 +17,7 @@ from fleetctl.specs.values.scalars import (
 )
 
 _RESUME = re.compile(r"Latest|None|step:[0-9]{1,12}")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]{0,31}")
 PLACEHOLDER = "${checkpoint}"
 
 CheckpointFormat = Literal[
@@ -35,6 +36,28 @@ Resume = Annotated[
     str,
     AfterValidator(_resume),
     WithJsonSchema({"type": "string", "pattern": f"^({_RESUME.pattern})$"}),
+]
+
+
+def name_it(arguments: tuple[str, ...]) -> None:
+    """Raises ValueError for `resumeArgs` without the path in them."""
+    if arguments and not any(PLACEHOLDER in one for one in arguments):
+        raise ValueError(f"`resumeArgs` must have `{PLACEHOLDER}` in one of its arguments")
+
+
+def _mirror_url(value: str) -> str:
+    scheme, separator, rest = value.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme) or not rest.strip("/"):
+        raise ValueError("it must be a URL such as `s3://bucket/prefix` or `file:///mnt/copies`")
+    if "@" in rest.partition("/")[0] or "?" in rest:
+        raise ValueError("it must hold no user, password or token; give those through a Secret")
+    return value.rstrip("/")
+
+
+MirrorUrl = Annotated[
+    str,
+    AfterValidator(_mirror_url),
+    WithJsonSchema({"type": "string", "pattern": "^[a-z0-9+.-]+://"}),
 ]
 
 
@@ -69,6 +92,11 @@ class Checkpoint(Spec):
         default="Fast",
         description="Files whose hashes a start looks at: of 64 MiB at most, or all; default Fast.",
     )
+    mirror: MirrorUrl | None = Field(
+        default=None,
+        description="URL of fsspec's, such as `s3://bucket/prefix`, to which each complete one is"
+        " copied; default none.",
+    )
     signal_before_stop_seconds: Duration = Field(
         default=0.0,
         description="Seconds to save between the request to end and the kill; default 0.",
@@ -76,8 +104,7 @@ class Checkpoint(Spec):
 
     @model_validator(mode="after")
     def _arguments_name_it(self) -> Checkpoint:
-        if self.resume_args and not any(PLACEHOLDER in one for one in self.resume_args):
-            raise ValueError(f"`resumeArgs` must have `{PLACEHOLDER}` in one of its arguments")
+        name_it(self.resume_args)
         return self
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from fleetctl.specs.blocks.checkpoint import Checkpoint, Progress
+from fleetctl.specs.blocks.checkpoint import Checkpoint, Progress, name_it
 from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
 from fleetctl.specs.blocks.nodes import NO_RAY, ONE, Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.placement import Placement
@@ -78,6 +78,9 @@ class Stage(Spec):
     )
     nodes: Nodes | None = Field(default=None, description="In place of the run's.")
     ray: Ray | None = Field(default=None, description="In place of the run's.")
+    resume_args: tuple[Text, ...] | None = Field(
+        default=None, description="In place of the checkpoint's; `[]` adds none."
+    )
 
     @field_validator("env", mode="before")
     @classmethod
@@ -88,6 +91,7 @@ class Stage(Spec):
     def _has_one_work(self) -> Stage:
         if sum(getattr(self, name) is not None for name in WORK_FIELDS) > 1:
             raise ValueError("a stage takes at most one of `python`, `command` and `script`")
+        name_it(self.resume_args or ())
         return self
 
     def applied_to(self, template: Template) -> Template:

@@ -48,7 +48,7 @@ class ProviderCheckpoints:
     """Mixed into ProviderSuite."""
 
     @story
-    async def test_a_killed_program_goes_on_from_the_newest_complete_checkpoint(
+    async def test_case_6_a_killed_program_goes_on_from_the_newest_complete_checkpoint(
         self, world: World
     ) -> None:
         await world.provider.ensure_volume(world.volume)

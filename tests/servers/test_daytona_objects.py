@@ -112,7 +112,7 @@ SUBMIT(paths=paths, saved=load_from_volume("out/a.json"), log=workspace_read("lo
 """
 
 
-def test_what_the_helpers_say_is_saved_is_in_a_volume_that_cannot_rename(
+def test_case_19_what_the_helpers_say_is_saved_is_in_a_volume_that_cannot_rename(
     on_daytona: Play,
 ) -> None:
     async def tale(fleet: Fleet) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.controllers.model import Alive, Ended
+from fleetctl.controllers.model import Alive, Ended, RunState
+from fleetctl.controllers.schedule import capacity
 from fleetctl.engine.capacity.prices import charged
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.base import RunRef, RunRequest
@@ -276,6 +277,29 @@ def test_a_training_run_of_nodes_restarts_on_all_of_them_and_costs_as_many(
         assert [it["state"] for it in status["nodes"]] == ["Succeeded"] * 3
         one = load("modal").usd_per_s(Template.model_validate(HOST).resources, runtime=FUNCTION)
         assert one is not None and second.usd_per_s == pytest.approx(3 * one, rel=1e-3)
+
+    calls_on_modal(tale)
+
+
+def test_elastic_nodes_become_fewer_where_modal_has_no_more_hosts(
+    calls_on_modal: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "FEWER_AFTER_S", 0.5)
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.emulator.do("settings", gpu_capacity={"H100": 16})
+        says = """echo '{"nodes":' $NNODES '}' > $FLEETCTL_RESULT"""
+        template = {"command": ["sh", "-c", says], **HOST}
+        spec = {"template": template, "nodes": {"min": 1, "max": 4}, "maxInfraRetries": 0}
+        fleet.apply_kind("TrainingRun", "tr", {**spec, "placement": {"provider": "modal"}})
+        fleet.kind = "TrainingRun"
+        status = await fleet.phase("Succeeded", "tr")
+        waited, ran = fleet.runs("tr")
+        assert (waited.reason, waited.state) == ("FewerNodes", RunState.STOPPED)
+        assert waited.cost_usd == 0.0
+        assert fleet.results("tr") == {0: {"nodes": 2}} and len(status["nodes"]) == 2
+        one = load("modal").usd_per_s(Template.model_validate(HOST).resources, runtime=FUNCTION)
+        assert one is not None and ran.usd_per_s == pytest.approx(2 * one, rel=1e-3)
 
     calls_on_modal(tale)
 

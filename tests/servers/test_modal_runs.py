@@ -502,5 +502,26 @@ sleep 600
     play(tale)
 
 
+def test_a_mirror_that_the_image_cannot_reach_is_told_and_ends_nothing(play: Play) -> None:
+    saves = """
+mkdir -p /data/run/step-00000010 && cd /data/run/step-00000010
+echo weights > model
+echo '{"format": 1, "step": 10, "files": {"model": [8, null]}}' > _COMPLETE.json
+"""
+    asked = CheckpointOrder("/data/run", "auto", "Latest", mirror="file:///copies")
+
+    async def tale(world: ModalWorld) -> None:
+        volumes = [{"name": f"mirrored-{world.salt}", "mountPath": "/data"}]
+        ref = await world.start(script(saves, volumes=volumes), checkpoint=asked)
+        ended = await world.ended(ref)
+        assert ended.ok and [one.step for one in ended.checkpoints.saved] == [10]
+        restored, copied = ended.checkpoints.unmirrored
+        why = "No module named 'fsspec': add the package to `image.pip`"
+        assert restored == f"nothing was brought back from the mirror: {why}"
+        assert copied == f"checkpoint `step-00000010` is not at the mirror: {why}"
+
+    play(tale)
+
+
 def _saved_one(seen: Observation) -> bool:
     return isinstance(seen, Alive | Ended) and bool(seen.checkpoints.saved)

@@ -29,7 +29,7 @@ class Shelf:
         kind = format_of(self, order.format)
         if kind is None or order.resume == "None":
             return None
-        resumed, misleading = choose(kind.find(self), None, order.below)
+        resumed, misleading = choose(kind.find(self), None, order.below, anew=order.anew)
         for one in misleading:
             self._remove(one.name)
         return resumed.step if resumed is not None else None

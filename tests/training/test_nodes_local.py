@@ -37,6 +37,14 @@ where_it_is_frozen() if os.environ["NODE_RANK"] == "1" else waits_for_its_peer()
 """
 
 
+FALLS_BEHIND = """
+import os, time
+for step in range(600):
+    report(step=step, loss=0.5)
+    time.sleep(0.5 if os.environ["NODE_RANK"] == "2" else 0.05)
+"""
+
+
 def gang(template: Template, nodes: Any = 3, procs: int | None = None) -> Template:
     return with_nodes(template, Nodes.model_validate(nodes), procs, NO_RAY)
 
@@ -117,6 +125,18 @@ class TestNodes(OnThisMachine):
             assert await world.log(ref) == b"2\n"
         finally:
             del os.environ["FLEETCTL_LOCAL_GPUS"]
+
+    @story
+    async def test_a_node_that_falls_behind_the_others_is_named(self, world: World) -> None:
+        ref = await world.start(gang(python(FALLS_BEHIND)))
+        seen = await world.until(
+            ref, lambda it: bool(getattr(it, "stragglers", ())), "one is behind"
+        )
+        (text,) = seen.stragglers  # type: ignore[union-attr]
+        assert text.startswith("node 2: ") and text.endswith(" s behind")
+        await world.provider.stop(ref, grace_s=0.0)
+        await world.ended(ref)
+        assert f"fleetctl: Straggler {text}" in node_log(world, "run-0", 0)
 
     @story
     async def test_case_5_node_0_decides(self, world: World) -> None:

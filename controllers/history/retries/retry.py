@@ -11,6 +11,8 @@ from fleetctl.controllers.model import Run, RunState
 # The reason of a run that ended because its sandbox reached the greatest age that the provider
 # allows.
 MAX_LIFETIME = "MaxLifetime"
+# The reason of a start that waited too long for all of its nodes: the next one has fewer.
+FEWER_NODES = "FewerNodes"
 ROLL_OVER_MIN_S = 5.0  # below, an attempt has started and saved nothing
 ROLL_OVERS_IDLE_MAX = 3  # in a row without progress; from then on the next one waits
 

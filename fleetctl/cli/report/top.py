@@ -38,7 +38,7 @@ WITH sums AS (
     FROM attempts WHERE ?1 IS NULL OR namespace = ?1 GROUP BY uid, object HAVING sum({LIVE})
 )
 SELECT sums.object AS object, phase, sums.active AS active, starting, providers, usd_per_h,
-    sums.usd AS usd, budget_left_usd AS left_usd, unpriced
+    sums.usd AS usd, budget_left_usd AS left_usd, gpu_percent, unpriced
 FROM sums JOIN objects USING (uid) ORDER BY usd_per_h, 1
 """  # noqa: S608 - of constants
 PROVIDERS = f"""
@@ -67,6 +67,7 @@ JOB_COLUMNS = (
     GridColumn("SPENT", "usd", usd_cell),
     GridColumn("LEFT", "left_usd", usd_cell),
 )
+GPU_COLUMN = GridColumn("GPU%", "gpu_percent", text_cell)  # where any has samples
 PROVIDER_COLUMNS = (
     GridColumn("NAME", "provider", text_cell),
     GridColumn("RUNNING", "running", text_cell),
@@ -118,7 +119,7 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.watch:
         return _watch(args, screen)
     rows, hidden = _seen(args)
-    columns = _columns(args)
+    columns = _columns(args, rows)
     if not rows and args.output == "table":
         screen.talk(_nothing(args))
         hint_at_others(hidden, screen)
@@ -140,10 +141,10 @@ def _watch(args: Namespace, screen: Screen) -> int:
     from fleetctl.cli.output.redraw import Redrawn
     from fleetctl.common.deadline import Deadline
 
-    columns = _columns(args)
     with Redrawn(screen) as shown:
         while True:
             rows, _ = _seen(args)
+            columns = _columns(args, rows)
             lines = grid_lines(columns, rows, screen, total=_total(columns, rows))
             shown.show(lines if rows else [_nothing(args)])
             Deadline(None).sleep(WATCH_EVERY_S)
@@ -158,8 +159,11 @@ def _seen(args: Namespace) -> tuple[list[dict[str, Any]], int]:
         return providers(asking, within(args) if args.bound else None), 0
 
 
-def _columns(args: Namespace) -> Sequence[GridColumn]:
-    return JOB_COLUMNS if args.what == "jobs" else PROVIDER_COLUMNS
+def _columns(args: Namespace, rows: Iterable[dict[str, Any]]) -> Sequence[GridColumn]:
+    if args.what != "jobs":
+        return PROVIDER_COLUMNS
+    sampled = any(row["gpu_percent"] is not None for row in rows)
+    return (*JOB_COLUMNS, GPU_COLUMN) if sampled else JOB_COLUMNS
 
 
 def _nothing(args: Namespace) -> str:
@@ -193,6 +197,6 @@ def _total(columns: Iterable[GridColumn], rows: list[dict[str, Any]]) -> dict[st
     total: dict[str, Any] = {first: "TOTAL"}
     for key in others:
         known = [row[key] for row in rows if isinstance(row[key], (int, float))]
-        if key not in ("p50_start_s", "left_usd"):
+        if key not in ("p50_start_s", "left_usd", "gpu_percent"):
             total[key] = sum(known) if known else None
     return total

@@ -13,6 +13,7 @@ from fleetctl.cli.show.description.figures import (
     cost_line,
     nodes_line,
     timing_line,
+    usage_line,
     where_line,
 )
 from fleetctl.cli.show.search_lines import search_lines
@@ -162,6 +163,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Stage", safe(stage))
     if nodes := seen.status.get("nodes"):
         yield _label("Nodes", nodes_line(nodes))
+    if usage := seen.map("usage"):
+        yield _label("GPUs", usage_line(usage))
     if checkpoint := seen.map("checkpoint"):
         yield _label("Checkpoint", _saved(checkpoint, now_s))
     elif path := mapping(seen.spec().get("checkpoint")).get("path"):

@@ -254,7 +254,7 @@ class Effects:
         """Everything that the provider needs; secrets are resolved here and kept nowhere."""
         controller = work.controller
         namespace = work.resource.namespace
-        own = controller.template(run.index)
+        own = controller.template_now(work.history, run.index)
         own = functions.pinned(self._state, own, work.resource)
         whole, function = functions.resolved(self._state, own, namespace)
         template = functions.placed(whole, namespace)

@@ -83,6 +83,10 @@ class Observations:
             after = priced_as_got(state, self._market, work, run, after, seen)
             if seen.nodes:
                 work.history.nodes = seen.nodes
+            if isinstance(seen, Alive) and seen.stragglers:
+                self._records.fell_behind(work, run, seen.stragglers)
+            if isinstance(seen, Alive) and seen.usage is not None:
+                work.history.usage[run.name] = seen.usage
             self._records.entered(work, after)
         if after.state in LIVE_STATES:
             began = run.state is RunState.STARTING
@@ -90,8 +94,8 @@ class Observations:
             track.waits.pop(run.name, None)
             self._records.keep(work, after)
             saved = after.saved_step != run.saved_step
-            nodes_changed = isinstance(seen, Alive) and bool(seen.nodes)
-            return began or held_anew or cheaper or measured or saved or nodes_changed
+            told = isinstance(seen, Alive) and (bool(seen.nodes) or seen.usage is not None)
+            return began or held_anew or cheaper or measured or saved or told
         self._records.end(work, after, seen.result if isinstance(seen, Ended) else None)
         if isinstance(seen, Gone) and after.handle:
             # Should it live all the same, it must not go on: its unit gets another sandbox.

@@ -158,17 +158,27 @@ class Records:
             self._state.say(work.resource.uid, "MetricsUnread", what, kind="Warning")
         work.remarks = min(work.remarks + len(remarks), REMARKS_MAX)
 
+    def fell_behind(self, work: Work, run: Run, stragglers: Sequence[str]) -> None:
+        """Nodes of a live run; each is told of once an attempt."""
+        called = unit_called(work.resource.kind, run.index, run.params)
+        for text in stragglers:
+            what = f"{called} attempt {run.attempt}: {text}"
+            self._state.say(work.resource.uid, "Straggler", what, kind="Warning")
+
     def saved(self, work: Work, run: Run, checkpoints: Checkpoints) -> None:
         """What the guest of a live run says of checkpoints: rows, and events for what is odd."""
         uid, unit = work.resource.uid, KINDS[work.resource.kind].unit
         what = f"{unit} {run.index} attempt {run.attempt}"
         for text in checkpoints.aside:
             self._state.say(uid, "CheckpointSetAside", f"{what}: {text}", kind="Warning")
+        for text in checkpoints.unmirrored:
+            self._state.say(uid, "MirrorFailed", f"{what}: {text}", kind="Warning")
         order = work.controller.checkpoint(work.history, run.index)
         if checkpoints.resumed is not None:
             self._state.say(uid, "Resumed", f"{what} goes on from step {checkpoints.resumed}")
-            if order is not None and order.below is not None and checkpoints.resumed < order.below:
-                why = f"attempts from step {order.below} failed before they saved anything"
+            below = order.below if order is not None and not order.anew else None
+            if below is not None and checkpoints.resumed < below:
+                why = f"attempts from step {below} failed before they saved anything"
                 text = f"{what} goes back to step {checkpoints.resumed}: {why}"
                 self._state.say(uid, "SteppedBack", text, kind="Warning")
         if checkpoints.saved:

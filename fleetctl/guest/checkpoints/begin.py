@@ -9,7 +9,8 @@ import os
 import sys
 
 from fleetctl.guest.checkpoints.disk import Disk
-from fleetctl.guest.checkpoints.prepare import Missing, prepare
+from fleetctl.guest.checkpoints.mirror import PROGRAM, brought_back, clean, hidden
+from fleetctl.guest.checkpoints.prepare import Missing, has_any, prepare, step_of
 from fleetctl.guest.supervision.pace import STACKS_SIGNAL
 
 TYPE_CHECKING = False
@@ -42,7 +43,11 @@ def begin(
         return added, []
     place = _as_known(asked["path"], root)
     added["FLEETCTL_CHECKPOINT"] = place
-    resumed = order["resumed"] if "resumed" in order else _looked_for(asked, root, place, tell)
+    if "resumed" in order:
+        resumed = order["resumed"]
+    else:
+        restore = _restorer(order, root, {**variables, **added}, tell)
+        resumed = _looked_for(asked, root, place, tell, restore)
     if resumed is None:
         return added, []
     path = resumed["path"]
@@ -50,12 +55,49 @@ def begin(
     return added, with_path(asked["args"], path)
 
 
+def _restorer(
+    order: Mapping[str, Any],
+    root: str,
+    variables: Mapping[str, str],
+    tell: Callable[[dict[str, Any]], None],
+) -> Callable[[], None]:
+    """Brings a checkpoint back from the mirror, if it can."""
+
+    def restore() -> None:
+        asked = order["checkpoint"]
+        if not asked["mirror"] or asked["resume"] == "None" or asked["anew"]:
+            return
+        step = step_of(asked["resume"])
+        program = order["library"][PROGRAM]
+        name, problem = brought_back(asked["mirror"], root, program, variables, step)
+        if problem:
+            why = clean(problem, hidden(order, variables))
+            text = f"nothing was brought back from the mirror: {why}"
+            os.write(1, f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
+            tell({"e": "unmirrored", "message": text})
+        elif name is not None:
+            os.write(
+                1, f"fleetctl: checkpoint `{name}` was brought back from the mirror\n".encode()
+            )
+
+    return restore
+
+
 def _looked_for(
-    asked: Mapping[str, Any], root: str, place: str, tell: Callable[[dict[str, Any]], None]
+    asked: Mapping[str, Any],
+    root: str,
+    place: str,
+    tell: Callable[[dict[str, Any]], None],
+    restore: Callable[[], None],
 ) -> Optional[dict[str, Any]]:
-    """`step` and `path` of what to go on from, with what misleads out of its way."""
+    """`step` and `path` of what to go on from, with what misleads out of its way. restore: called
+    where there is nothing.
+    """
+    disk = Disk(root)
     try:
-        beginning = prepare(asked, Disk(root))
+        if not has_any(asked, disk):
+            restore()
+        beginning = prepare(asked, disk)
     except Missing as error:
         tell({"e": "error", "reason": NO_CHECKPOINT, "message": str(error)})
         os.write(2, f"fleetctl: {error}\n".encode())

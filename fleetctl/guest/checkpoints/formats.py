@@ -110,7 +110,11 @@ class Format:
 
     def tracker_text(self, found: Found) -> str:
         """What the tracker has to say for this one to be the newest."""
-        return self._tracked.format(step=found.step, name=found.name)
+        return self.tracker_of(found.name, found.step)
+
+    def tracker_of(self, name: str, step: Optional[int]) -> str:
+        """The same for a checkpoint of that name; empty without a tracker."""
+        return self._tracked.format(step=step, name=name) if self.tracker else ""
 
 
 def format_of(view: View, wanted: str = AUTO) -> Optional[Format]:

@@ -34,11 +34,12 @@ class Beginning:
 
 
 def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
-    """asked: `format`, `verify`, `resume` (Latest, None or step:N) and `below`, a step below which
-    it has to begin, or None. Raises Missing.
+    """asked: `format`, `verify`, `resume` (Latest, None or step:N), `below`, a step below which
+    it has to begin, or None, and `anew`, whether nothing is better than anything else then. Raises
+    Missing.
     """
     beginning = Beginning()
-    wanted = _step_of(asked["resume"])
+    wanted = step_of(asked["resume"])
     kind = format_of(disk, asked["format"] or AUTO)
     if kind is None or asked["resume"] == "None":
         if wanted is not None:
@@ -47,12 +48,13 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     _forget_old(disk)
     found = kind.find(disk)
     _check(kind, disk, found, whole=asked["verify"] == "Full")
-    resumed, misleading = choose(found, wanted, asked["below"])
+    resumed, misleading = choose(found, wanted, asked["below"], anew=asked["anew"])
     beginning.resumed = resumed
     for one in misleading:
         prefix = BACK if one.complete else ASIDE
         where = _move(disk, one.name, prefix)
-        why = one.problem or f"it is newer than step {resumed.step if resumed else 0}"
+        later = f"it is newer than step {resumed.step}" if resumed else "nothing is gone on from"
+        why = one.problem or later
         beginning.remarks.append(f"checkpoint `{one.name}` {where}: {why}")
     if kind.tracker:
         beginning.remarks += _set_back(kind, disk, resumed)
@@ -61,13 +63,20 @@ def prepare(asked: Mapping[str, Any], disk: Disk) -> Beginning:
     return beginning
 
 
+def has_any(asked: Mapping[str, Any], disk: Disk) -> bool:
+    """Whether there is a complete one; of `step:N`, that one."""
+    kind, wanted = format_of(disk, asked["format"] or AUTO), step_of(asked["resume"])
+    found = kind.find(disk) if kind is not None else []
+    return any(one.complete and wanted in (None, one.step) for one in found)
+
+
 def choose(
-    found: list[Found], wanted: Optional[int], below: Optional[int]
+    found: list[Found], wanted: Optional[int], below: Optional[int], *, anew: bool
 ) -> tuple[Optional[Found], list[Found]]:
     """(what to go on from, what is to be moved out of its way) of checkpoints, the lowest first.
 
-    wanted: the step that it has to be; below: one that it has to be before, where there is any.
-    Raises Missing. Pure.
+    wanted: the step that it has to be; below: one that it has to be before, where there is any, or
+    whatever there is: anew. Raises Missing. Pure.
     """
     whole = [one for one in found if one.complete]
     before = [one for one in whole if below is None or (one.step or 0) < below]
@@ -80,14 +89,15 @@ def choose(
                 f" step; the newest are: {steps}"
             )
     else:
-        chosen = before or whole  # with nothing before it, the newest is better than nothing
+        # Of what fails with nothing before it, the newest is better than nothing.
+        chosen = before if anew else before or whole
     resumed = chosen[-1] if chosen else None
     earliest = -1 if resumed is None else resumed.step or 0
     later = [one for one in found if one.step is None or one.step > earliest]
     return resumed, later
 
 
-def _step_of(resume: str) -> Optional[int]:
+def step_of(resume: str) -> Optional[int]:
     return int(resume.partition(":")[2]) if resume.startswith("step:") else None
 
 

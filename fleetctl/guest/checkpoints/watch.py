@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Version = tuple[int, int]  # of one checkpoint: differs when it was written anew
 
     from fleetctl.guest.checkpoints.formats import Format, Found
+    from fleetctl.guest.checkpoints.mirror import Mirror
     from fleetctl.guest.journal.record import Journal
 
     # Makes what was written durable, and calls with what went wrong, or "".
@@ -39,13 +40,15 @@ class Watch:
         commit: Optional[Commit],
         say: Callable[[str], None],
         clock: Callable[[], float] = time.time,
+        mirror: Optional[Mirror] = None,
     ) -> None:
         """path: of the directory, as the program knows it; commit: None where a file is durable
-        once it is written; say: a word in the log.
+        once it is written; say: a word in the log; mirror: what copies each one elsewhere.
         """
         self._asked, self._disk, self._path = asked, disk, path
         self.resumed: Optional[dict[str, Any]] = None  # `step` and `path` it began from
         self._commit, self._say, self._clock = commit, say, clock
+        self._mirror = mirror
         self._known: dict[str, Version] = {}
         self._begun: dict[str, float] = {}  # when one was seen first, while it was incomplete
         self._format: Optional[Format] = None
@@ -56,6 +59,7 @@ class Watch:
         for one in self._look():
             if one.complete:
                 self._known[one.name] = self._version(one)
+                self._copy(one.name, one.step)  # an end may have come in between
 
     def hear(self, event: dict[str, Any], journal: Journal) -> bool:
         """What the process that became the program said of its beginning; False for all else."""
@@ -65,12 +69,43 @@ class Watch:
             return journal.note("resumed", self.resumed)
         if event.get("e") == "aside" and isinstance(message, str):
             return journal.note("aside", {"message": message[:MESSAGE_CHARACTERS_MAX]})
+        if event.get("e") == "unmirrored" and isinstance(message, str):
+            return journal.note("unmirrored", {"message": message[:MESSAGE_CHARACTERS_MAX]})
         return False
 
     def take(self, journal: Journal, *, whole: bool = False) -> bool:
         """Look once; whether something was told. whole: the run is over, and what is new is made
         durable with all else before `conclude`.
         """
+        return self._look_at_copies(journal) | self._take(journal, whole=whole)
+
+    def copies(self, journal: Journal) -> bool:
+        """Whether something is still copied elsewhere, once the program has ended; asked until it
+        is not, which it is within END_S.
+        """
+        if self._mirror is None:
+            return False
+        self._take(journal, whole=False)
+        self._look_at_copies(journal)
+        late = self._mirror.give_up()
+        if late is not None:
+            self._tell_problem(journal, late)
+        return self._committing or not self._mirror.is_over()
+
+    @property
+    def copying(self) -> Optional[int]:
+        """The process that copies, if any."""
+        return None if self._mirror is None else self._mirror.pid
+
+    def _look_at_copies(self, journal: Journal) -> bool:
+        problem = None if self._mirror is None else self._mirror.look()
+        return problem is not None and self._tell_problem(journal, problem)
+
+    def _tell_problem(self, journal: Journal, problem: str) -> bool:
+        self._say(problem)
+        return journal.note("unmirrored", {"message": problem})
+
+    def _take(self, journal: Journal, *, whole: bool) -> bool:
         now_s = self._clock()
         for one in self._look() if whole or now_s >= self._rest_until_s else ():
             version = self._version(one)
@@ -113,6 +148,7 @@ class Watch:
         self._untold = [one for one in self._untold if one not in events]
         for event in events:
             journal.note("checkpoint", event)
+            self._copy(event["path"].rpartition("/")[2], event["step"])
         if events:
             self._thin()
         return bool(events)
@@ -127,6 +163,13 @@ class Watch:
             "took_s": round(now_s - self._begun.pop(one.name, now_s), 3),
         }
         self._untold.append(event)
+
+    def _copy(self, name: str, step: Optional[int]) -> None:
+        """What is durable goes to the mirror, too, with what its tracker says of it."""
+        if self._mirror is None or self._format is None or step is None:
+            return
+        text = self._format.tracker_of(name, step)
+        self._mirror.copy(name, step, (self._format.tracker, text) if text else None)
 
     def _look(self) -> list[Found]:
         if self._format is None:

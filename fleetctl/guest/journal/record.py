@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 REMARKS_MAX = 20  # of one run; each becomes an event
 REMARK_CHARACTERS_MAX = 1024
+STEPS_KEPT = 200  # a node can be as many behind the others, and is seen to be
 
 
 class Journal:
@@ -32,6 +33,7 @@ class Journal:
         self._handle = os.open(f"{run}.jsonl", flags, 0o600, dir_fd=directory)
         self._metrics = self._remarks = 0
         self.step = -1  # the highest that a metric had
+        self.stepped: dict[int, float] = {}  # when each of the newest steps was first reported
         self._torn = b""
 
     def begin(self, at_s: float, identity: str) -> None:
@@ -58,6 +60,10 @@ class Journal:
             return False
         self._metrics += len(reported)
         self.step = max(self.step, step)
+        if step not in self.stepped:
+            self.stepped[step] = at_s
+            if len(self.stepped) > STEPS_KEPT:
+                del self.stepped[next(iter(self.stepped))]
         return True
 
     def remark(self, text: str) -> bool:
@@ -84,7 +90,7 @@ class Journal:
             return
 
     def note(self, kind: str, fields: dict[str, Any]) -> bool:
-        """Record an event about checkpoints; False when the disk refuses."""
+        """Record an event about checkpoints or GPUs; False when the disk refuses."""
         try:
             self._write(compact({"e": kind, "at": time.time(), **fields}) + "\n")
         except OSError:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 _HERE = Path(__file__).parents[1] / "library"
 _CHECKPOINTS, _STACKS = "fleetctl_checkpoint.py", "sitecustomize.py"
+_MIRROR = "fleetctl_mirror.py"
 
 
-def library(*, stacks: bool) -> dict[str, str]:
-    """Texts by file name; stacks: with what lets a process that hangs say where."""
-    names = (_CHECKPOINTS, _STACKS) if stacks else (_CHECKPOINTS,)
+def library(*, stacks: bool, mirror: bool = False) -> dict[str, str]:
+    """Texts by file name; stacks: with what lets a process that hangs say where; mirror: with what
+    copies checkpoints.
+    """
+    names = (_CHECKPOINTS, *([_STACKS] if stacks else []), *([_MIRROR] if mirror else []))
     return {name: _text(name) for name in names}
 
 

@@ -172,7 +172,8 @@ class RunRequest:
         if self.progress is not None:
             fields["progress"] = asdict(self.progress)
         if fields:
-            fields["library"] = library(stacks=self.progress is not None)
+            mirror = self.checkpoint is not None and bool(self.checkpoint.mirror)
+            fields["library"] = library(stacks=self.progress is not None, mirror=mirror)
         return fields
 
     def followed(self) -> dict[str, object] | None:

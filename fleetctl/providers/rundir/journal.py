@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
-from fleetctl.controllers.model import NO_CHECKPOINTS, Checkpoints, Metric, Node, Saved
+from fleetctl.controllers.model import NO_CHECKPOINTS, Checkpoints, Metric, Node, Saved, Usage
 from fleetctl.guest.journal.metriclines import remark
 from fleetctl.providers.rundir.raw_events import raw_metrics, raw_result
 
@@ -47,6 +47,8 @@ class Journal:
     mark: str = ""  # of the work that began, as orphans.work_mark tells it
     gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
     nodes: tuple[Node, ...] = ()  # the last that is told of them
+    usage: Usage | None = None  # of its GPUs, the newest sample
+    stragglers: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = ()
     remarks: tuple[str, ...] = ()
     checkpoints: Checkpoints = NO_CHECKPOINTS
@@ -72,6 +74,9 @@ class _Read:
     saved: list[Saved] = field(default_factory=list)
     resumed: int | None = None
     aside: list[str] = field(default_factory=list)
+    unmirrored: list[str] = field(default_factory=list)
+    stragglers: list[str] = field(default_factory=list)
+    usage: Usage | None = None
     result: str | None = None
     problem: str = ""
     ending: Ending | None = None
@@ -99,6 +104,8 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         mark=read.mark,
         gpus=read.gpus,
         nodes=read.nodes,
+        usage=read.usage,
+        stragglers=tuple(read.stragglers),
         metrics=tuple(read.metrics),
         remarks=tuple(read.remarks),
         checkpoints=_checkpoints(read),
@@ -139,6 +146,12 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.resumed = int(event["step"])
             case "aside":
                 read.aside.append(str(event["message"]))
+            case "unmirrored":
+                read.unmirrored.append(str(event["message"]))
+            case "straggler":
+                read.stragglers.append(str(event["message"]))
+            case "usage":
+                read.usage = _usage(event)
             case "started":
                 at_s, supervisor = float(event["at"]), str(event.get("keeper", ""))
                 read.started_at_s, read.supervisor = at_s, supervisor
@@ -159,7 +172,7 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.ending = replace(read.ending, sandbox_open=False)
             case _:
                 return False
-    except (KeyError, TypeError, ValueError):
+    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return False
     return True
 
@@ -169,6 +182,18 @@ def _node(entry: Mapping[str, Any]) -> Node:
     code = entry.get("exit")
     address, reason = str(entry.get("address", "")), str(entry.get("reason", ""))
     return Node(str(entry["state"]), address, reason, None if code is None else int(code))
+
+
+def _usage(event: Mapping[str, Any]) -> Usage:
+    """Raises IndexError, KeyError, TypeError, ValueError or ZeroDivisionError."""
+    devices, speed = event["gpus"], event.get("steps_per_s")
+    return Usage(
+        gpus=len(devices),
+        percent=sum(float(one[1]) for one in devices) / len(devices),
+        memory_mib=sum(int(one[2]) for one in devices),
+        memory_total_mib=sum(int(one[3]) for one in devices),
+        steps_per_s=None if speed is None else float(speed),
+    )
 
 
 def _saved(event: Mapping[str, Any]) -> Saved:
@@ -182,9 +207,10 @@ def _saved(event: Mapping[str, Any]) -> Saved:
 
 
 def _checkpoints(read: _Read) -> Checkpoints:
-    if not read.saved and read.resumed is None and not read.aside:
+    if not read.saved and read.resumed is None and not read.aside and not read.unmirrored:
         return NO_CHECKPOINTS
-    return Checkpoints(tuple(read.saved), read.resumed, tuple(read.aside))
+    aside, unmirrored = tuple(read.aside), tuple(read.unmirrored)
+    return Checkpoints(tuple(read.saved), read.resumed, aside, unmirrored)
 
 
 def _metrics(event: Mapping[str, Any]) -> list[Metric]:

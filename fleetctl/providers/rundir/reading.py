@@ -94,6 +94,8 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
         note=seen.note,
         gpus=seen.gpus,
         nodes=seen.nodes,
+        usage=seen.usage,
+        stragglers=seen.stragglers,
     )
 
 

@@ -36,6 +36,7 @@ SELECT kind, name, lower(kind) || '/' || name
     json_extract(nullif(status, ''), '$.cost.actual') AS usd,
     json_extract(nullif(status, ''), '$.cost.estimated') AS estimated_usd,
     json_extract(nullif(status, ''), '$.budget.left') AS budget_left_usd,
+    json_extract(nullif(status, ''), '$.usage.gpuPercent') AS gpu_percent,
     labels,
     strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at, uid, namespace,
     strftime('%Y-%m-%dT%H:%M:%SZ', gone_at_s, 'unixepoch') AS deleted_at

@@ -99,6 +99,16 @@ def test_top_jobs_adds_what_live_attempts_cost_an_hour(home: Path) -> None:
     assert (row["active"], row["starting"], row["usd_per_h"], row["usd"]) == (2, 1, 7.2, 0.35)
 
 
+def test_top_tells_how_busy_gpus_are_where_any_has_samples(home: Path) -> None:
+    assert "GPU%" not in answer("top")[0]
+    with sqlite3.connect(home / STATE_DB) as database:
+        status = {"phase": "Running", "usage": {"gpus": 8, "gpuPercent": 93}}
+        database.execute("update resources set status = ?", (json.dumps(status),))
+    assert only("top")["gpu_percent"] == 93
+    head, row = answer("top")[0].splitlines()[:2]
+    assert head.split()[-1] == "GPU%" and row.split()[-1] == "93"
+
+
 def test_top_providers_tells_of_the_last_hour(home: Path) -> None:
     row = only("top", "providers")
     assert (row["running"], row["starting"], row["ended"], row["failed"]) == (1, 1, 3, 1)

@@ -13,6 +13,7 @@ from fleetctl.cli.show.description.figures import (
     eta_s,
     nodes_line,
     timing_line,
+    usage_line,
     where_line,
 )
 from fleetctl.stores.read.reader import LivePrices, ResourceRow
@@ -124,6 +125,12 @@ def test_there_is_no_end_in_sight_while_nothing_runs_or_the_total_is_unknown() -
     assert eta_s(job(total=10, succeeded=5, active=0), [1.0]) is None
     assert eta_s(job(total=None, succeeded=5, active=2), [1.0]) is None
     assert eta_s(job(total=10, succeeded=4, failed=0, active=2), [10.0]) == 25.0
+
+
+def test_gpus_are_told_by_use_memory_and_speed() -> None:
+    sample = {"gpus": 8, "gpuPercent": 93, "memoryMib": 499_814, "memoryTotalMib": 655_360}
+    assert usage_line(sample) == "8, 93 % busy, 488.1 of 640.0 GiB"
+    assert usage_line({**sample, "stepsPerSecond": 2.1234}).endswith("GiB, 2.12 steps/s")
 
 
 def test_the_nodes_of_an_attempt_are_counted_and_the_one_that_failed_is_named() -> None:

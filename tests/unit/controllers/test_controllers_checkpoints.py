@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def order(play: Play) -> CheckpointOrder:
     return told
 
 
-def test_preemptions_that_each_follow_a_new_checkpoint_never_end_a_run() -> None:
+def test_case_9_preemptions_that_each_follow_a_new_checkpoint_never_end_a_run() -> None:
     play = training(maxInfraRetries=5)
     for number in range(6):
         begin(play, number * 10 or None)
@@ -46,7 +47,9 @@ def test_preemptions_that_each_follow_a_new_checkpoint_never_end_a_run() -> None
     assert play.turn().phase is Phase.SUCCEEDED
 
 
-def test_six_preemptions_without_a_new_checkpoint_fail_by_the_field_that_limits_them() -> None:
+def test_case_9_six_preemptions_without_a_new_checkpoint_fail_by_the_field_that_limits_them() -> (
+    None
+):
     play = training(maxInfraRetries=5)
     for _ in range(6):
         begin(play, None)
@@ -82,7 +85,9 @@ def test_a_step_that_is_saved_again_is_no_progress() -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_after_two_failures_from_one_checkpoint_the_one_before_is_tried(restart: bool) -> None:
+def test_case_7_after_two_failures_from_one_checkpoint_the_one_before_is_tried(
+    restart: bool,
+) -> None:
     play = training(maxRestarts=5)
     begin(play, None)
     play.saves(0, 15)
@@ -156,6 +161,75 @@ def test_arguments_are_for_commands_alone() -> None:
     assert first is not None and first.arguments == ("--resume=${checkpoint}",)
     assert second is not None and second.arguments == ()
     assert (first.last, first.every) == (3, None)
+
+
+def two_stages(**train: Any) -> Play:
+    asked = {**CHECKPOINT, "resumeArgs": ["--resume=${checkpoint}"]}
+    stages = [{"name": "data", "command": ["prepare"]}, {"name": "train", **train}]
+    return training(checkpoint=asked, stages=stages, maxRestarts=3)
+
+
+def arguments(play: Play) -> list[tuple[str, ...]]:
+    orders = [play.controller.checkpoint(play.history, index) for index in range(2)]
+    return [order.arguments for order in orders if order is not None]
+
+
+def test_a_stage_has_no_arguments_for_what_other_stages_saved() -> None:
+    play, whole = two_stages(), ("--resume=${checkpoint}",)
+    assert arguments(play) == [whole, whole]  # what lies on the volume may be of either
+    play.turn()
+    play.succeed(0)
+    play.turn()
+    play.saves(1, 10)
+    play.fail(1)
+    assert arguments(play) == [(), whole]
+    play.restart()
+    assert arguments(play) == [(), whole]
+
+
+def test_a_stage_with_arguments_of_its_own_has_those() -> None:
+    play = two_stages(resumeArgs=["--from", "${checkpoint}"])
+    assert arguments(play)[1] == ("--from", "${checkpoint}")
+    assert arguments(two_stages(resumeArgs=[]))[1] == ()
+
+
+def put_aside(play: Play) -> None:
+    """Somebody asks for another attempt, as apply/write/retry.py does."""
+    name, (run, result) = list(play.rows.items())[-1]
+    play.rows[name] = (replace(run, put_aside=True), result)
+    play.restart()
+
+
+@pytest.mark.parametrize("origin", [None, 20])
+def test_a_retry_after_a_success_begins_where_its_first_attempt_began(origin: int | None) -> None:
+    play = training(maxRestarts=3)
+    begin(play, origin)
+    play.confirm_starts()
+    play.saves(0, 30)
+    play.lose(0)
+    begin(play, 30)
+    play.confirm_starts()
+    play.succeed(0)
+    put_aside(play)
+    below = 0 if origin is None else 21
+    assert (order(play).anew, order(play).below) == (True, below)
+    begin(play, origin)
+    play.lose(0)
+    assert (order(play).anew, order(play).below) == (True, below)  # it has saved nothing of its own
+    begin(play, origin)
+    play.saves(0, 25)
+    play.lose(0)
+    assert (order(play).anew, order(play).below) == (False, None)
+
+
+def test_a_retry_after_a_failure_goes_on_from_the_last_checkpoint() -> None:
+    play = training()
+    begin(play, None)
+    play.confirm_starts()
+    play.saves(0, 30)
+    play.fail(0)
+    put_aside(play)
+    assert (order(play).anew, order(play).below) == (False, None)
 
 
 def test_another_content_begins_to_count_anew() -> None:

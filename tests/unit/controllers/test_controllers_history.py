@@ -59,7 +59,7 @@ def test_a_run_that_its_sandboxs_age_ended_goes_on_however_often_and_counts_as_n
     assert (list(found.waiting.due(20.0)), found.infra_failures) == ([0], 0)
 
 
-def test_three_sandboxes_in_a_row_that_grow_too_old_without_a_new_step_make_the_next_wait() -> None:
+def test_case_10_three_sandboxes_that_grow_too_old_without_a_new_step_make_the_next_wait() -> None:
     """Golden case 10."""
     found, waits = history(), []
     for attempt, step in enumerate([10, 20, 20, 15, None, 20, 20, 30, 30], start=1):

@@ -132,7 +132,7 @@ def test_a_failed_task_waits_for_its_backoff_and_says_how_long() -> None:
     assert [a.attempt for a in play.turn().actions if isinstance(a, Start)] == [2]
 
 
-def test_sandboxes_that_grow_too_old_without_progress_are_said_to_be_waited_after() -> None:
+def test_case_10_sandboxes_that_grow_too_old_without_progress_are_said_to_be_waited_after() -> None:
     """Golden case 10."""
     play = Play(job(completions=1))
     for _ in range(3):

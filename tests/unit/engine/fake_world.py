@@ -15,7 +15,17 @@ from typing import Any
 
 from fleetctl.apply.write import commit
 from fleetctl.common.errors import StoreError, Unavailable
-from fleetctl.controllers.model import Alive, Ended, Gone, Metric, Node, Observation, Resource, Run
+from fleetctl.controllers.model import (
+    Alive,
+    Ended,
+    Gone,
+    Metric,
+    Node,
+    Observation,
+    Resource,
+    Run,
+    Usage,
+)
 from fleetctl.controllers.planning.kind import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
@@ -87,11 +97,14 @@ class FakeProvider:
     functions: dict[str, FunctionAsset] = field(default_factory=dict)
     freed: list[tuple[str, bool]] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
+    graces: dict[str, float] = field(default_factory=dict)  # run -> seconds that it was last given
     script: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     price: float | None = 0.0  # USD a second
     gpu_prices: dict[str, float] = field(default_factory=dict)  # beside it, by `NAME:COUNT`
     gpus: tuple[str, ...] = ()  # what the driver in each sandbox tells
     nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)  # of runs that have several
+    usage: Usage | None = None  # of the GPUs of runs
+    stragglers: tuple[str, ...] = ()  # sentences about their nodes
     begun_bytes: int = 0  # of a journal that tells nothing but its beginning
     taken: str = ""  # what source.path held when it was taken
     lacking: str = ""  # why no template can ever run here
@@ -99,6 +112,9 @@ class FakeProvider:
     denied: set[str] = field(default_factory=set)  # runs that a look says are gone, though alive
     quota: int | None = None  # sandboxes that may live at once
     asked: int = 0  # starts
+    requests: dict[str, RunRequest] = field(
+        default_factory=dict
+    )  # the newest of each, begun or not
 
     # -- what a test says --------------------------------------------------------------------------
 
@@ -144,6 +160,7 @@ class FakeProvider:
 
     async def start(self, order: RunRequest) -> str:
         self.asked += 1
+        self.requests[order.run] = order
         await self._scripted("start")
         self._count(order)
         if self.contract.two_phase and not order.handle:
@@ -177,12 +194,21 @@ class FakeProvider:
         begun_at_s = self.boxes[order.sandbox].created_at_s
         nodes = self.nodes.get(ref.run, ())
         return Alive(
-            ref.run, f"h-{ref.run}", begun_at_s, offset, fresh, gpus=self.gpus, nodes=nodes
+            ref.run,
+            f"h-{ref.run}",
+            begun_at_s,
+            offset,
+            fresh,
+            gpus=self.gpus,
+            nodes=nodes,
+            usage=self.usage,
+            stragglers=self.stragglers,
         )
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._scripted("stop")
         self.stops.append(ref.run)
+        self.graces[ref.run] = grace_s
         box = self.boxes.get(ref.sandbox)
         if box is not None and not self.deaf:
             box.alive, box.working = False, ""

@@ -50,7 +50,7 @@ async def test_checkpoints_are_kept_and_told_after_a_crash_of_the_controller_too
         assert events(fleet, "Resumed") == ["stage 0 attempt 2 goes on from step 15"]
 
 
-async def test_a_step_back_is_told_once_an_attempt_has_made_it() -> None:
+async def test_case_7_a_step_back_is_told_once_an_attempt_has_made_it() -> None:
     async with Fleet() as fleet:
         await fleet.apply("TrainingRun", "train", TRAINING)
         await fails(fleet, saved=saved(5, 10, 15))

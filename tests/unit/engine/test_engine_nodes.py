@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.model import Node, RunState
+from fleetctl.controllers.model import Node, RunState, Usage
 from fleetctl.specs.blocks.nodes import nodes_of
 from tests.unit.engine.fake_world import CONTRACT, Fleet
 
@@ -101,6 +101,53 @@ async def test_how_its_nodes_stand_is_in_the_status_while_it_runs() -> None:
         await fleet.settle()
         states = [it["state"] for it in fleet.status("t")["nodes"]]
         assert states == ["Running", "Failed", "Running"]
+
+
+async def test_elastic_nodes_that_lie_in_a_queue_become_fewer_until_the_fewest() -> None:
+    async with Fleet(contract=SEVERAL) as fleet:
+        queued = Unavailable("waiting for H100:8", reason="Queued", retry_after_s=20.0)
+        fleet.local.script["start"] = [queued] * 100
+        spec = {**training(nodes={"min": 2, "max": 8}), "maxInfraRetries": 1}
+        await fleet.apply("TrainingRun", "t", spec)
+        for _ in range(90):
+            await fleet.later(20.0)
+        asked = [nodes_of(fleet.local.requests[run.name].template) for run in fleet.runs("t")]
+        assert [nodes.max for nodes in asked] == [8, 4, 2]  # and then it waits
+        reasons = [run.reason for run in fleet.runs("t")]
+        assert reasons[:2] == ["FewerNodes"] * 2
+        assert fleet.status("t")["reason"] == "Queued"
+        await fleet.crash()
+        fleet.local.script["start"] = []
+        await fleet.later(60.0)
+        fleet.local.finish(0, ok=False, infrastructure=True, reason="ProviderLost")
+        await fleet.settle()
+        newest = fleet.runs("t")[-1]
+        assert (newest.attempt, nodes_of(fleet.local.orders[newest.name].template).max) == (4, 8)
+
+
+async def test_a_node_that_falls_behind_is_an_event_that_names_it() -> None:
+    async with Fleet(contract=SEVERAL) as fleet:
+        await fleet.apply("TrainingRun", "t", training())
+        fleet.local.stragglers, fleet.local.begun_bytes = ("node 2: 3.1 s behind",), 10
+        fleet.engine.watcher.look(fleet.local.run(0))
+        await fleet.settle()
+        rows = fleet.database.events.execute("SELECT message FROM events WHERE reason='Straggler'")
+        assert rows.fetchall() == [("stage main attempt 1: node 2: 3.1 s behind",)]
+
+
+async def test_how_busy_the_gpus_are_is_told_while_it_runs_and_no_longer() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("TrainingRun", "t", {"template": {"script": "train"}})
+        name = fleet.local.run(0)
+        fleet.local.usage, fleet.local.begun_bytes = Usage(2, 80.4, 60_000, 163_840, 2.5), 10
+        fleet.engine.watcher.look(name)
+        await fleet.settle()
+        memory = {"memoryMib": 60_000, "memoryTotalMib": 163_840}
+        told = {"gpus": 2, "gpuPercent": 80, **memory, "stepsPerSecond": 2.5}
+        assert fleet.status("t")["usage"] == told
+        fleet.local.finish(0)
+        await fleet.settle()
+        assert "usage" not in fleet.status("t")
 
 
 async def test_a_provider_with_one_machine_an_attempt_says_so() -> None:

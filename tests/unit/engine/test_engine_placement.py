@@ -340,6 +340,22 @@ async def test_a_start_whose_outcome_is_unknown_is_confirmed_gone_before_it_move
         assert working(world) == {"modal": 1}
 
 
+async def test_case_8_a_start_that_may_have_begun_has_time_to_save_before_it_moves() -> None:
+    async with fleet() as world:
+        daytona, modal = world.providers["daytona"], world.providers["modal"]
+        daytona.script["start"] = [ConnectionError("lost"), *full(100)]
+        checkpoint = {"path": "/ckpt/run", "signalBeforeStopSeconds": 20}
+        spec = {"template": {"script": "train"}, "checkpoint": checkpoint, "placement": ORDERED}
+        await world.apply("TrainingRun", "t", spec)
+        for seconds in (5.0, 35.0, 1.0):
+            await world.later(seconds)
+        first, second = world.runs("t")
+        assert daytona.graces == {first.name: 20.0}
+        assert (first.reason, working(world)) == ("SpilledOver", {"modal": 1})
+        order = modal.orders[second.name]
+        assert order.checkpoint is not None and order.checkpoint.resume == "Latest"
+
+
 async def test_a_refusal_of_one_place_leaves_the_others() -> None:
     async with fleet() as world:
         refusal = Refused("no such image", hint="push it")

@@ -12,7 +12,7 @@ from fleetctl.guest.journal.record import Journal
 from fleetctl.providers.rundir.journal import parse
 
 
-def test_a_loss_that_left_the_numbers_is_stored_as_such(tmp_path: Path) -> None:
+def test_case_15_a_loss_that_left_the_numbers_is_stored_as_such(tmp_path: Path) -> None:
     lines = b'{"step": 11, "loss": 4.5}\n{"step": 12, "loss": NaN, "up": Infinity}\n'
     found, wrong = MetricLines().take(lines)
     directory = os.open(tmp_path, os.O_RDONLY)
@@ -35,7 +35,7 @@ def test_a_loss_that_left_the_numbers_is_stored_as_such(tmp_path: Path) -> None:
     assert wrong == []
 
 
-def test_a_line_with_other_things_keeps_its_numbers_and_one_warning() -> None:
+def test_case_15_a_line_with_other_things_keeps_its_numbers_and_one_warning() -> None:
     lines = MetricLines()
     data = b"".join(
         b'{"step": %d, "loss": 1, "phase": "warm", "ok": true}\n' % at for at in range(9)

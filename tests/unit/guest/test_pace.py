@@ -25,7 +25,7 @@ LIMITS = {"timeout_s": 10.0, "start_s": 60.0}
         ([(5.0, 2, 0, 0), (14.0, 2, 0, 0)], 15.0),  # a step that is told again is none
     ],
 )
-def test_it_hangs_when_nothing_is_new_for_too_long(
+def test_case_11_it_hangs_when_nothing_is_new_for_too_long(
     looks: list[tuple[float, int, int, int]], stalled_at_s: float
 ) -> None:
     pace = Pace(LIMITS, 0.0)

@@ -13,6 +13,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from fleetctl.controllers.model import CheckpointOrder
 from tests.unit.guest.remote_world import Box, bytes_of, read_bytes
 
 
@@ -194,7 +195,7 @@ def test_lines_of_metrics_count_steps_and_what_is_none_is_said(box: Box) -> None
         assert b"fleetctl: line 5 of $FLEETCTL_METRICS is not recorded: its step" in story.log
 
 
-def test_what_is_written_at_the_very_end_is_all_there(box: Box) -> None:
+def test_case_15_what_is_written_at_the_very_end_is_all_there(box: Box) -> None:
     """Golden case 15: more than a look reads."""
     text = (
         """seq 50000 | sed 's/.*/{"step": &, "loss": 0.5}/' > $FLEETCTL_METRICS; """
@@ -279,10 +280,7 @@ def test_a_ray_cluster_stands_around_a_command(python_box: Box, tmp_path: Path) 
     saved = tmp_path / "ckpt" / "step-00000005"
     saved.mkdir(parents=True)
     (saved / "_COMPLETE.json").write_text('{"step": 5, "files": {}}')
-    checkpoint = {
-        "path": str(saved.parent), "format": "fleetctl", "resume": "Latest", "verify": "Fast",
-        "below": None, "args": [], "keep": None,
-    }  # fmt: skip
+    checkpoint = CheckpointOrder(str(saved.parent), "fleetctl", "Latest").order()
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]

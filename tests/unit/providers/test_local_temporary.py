@@ -37,7 +37,7 @@ class InNamespaces:
         return LocalWorld(tmp_path / ("d" * 60))
 
     @story
-    async def test_sockets_of_multiprocessing_and_ray_fit(self, world: World) -> None:
+    async def test_case_20_sockets_of_multiprocessing_and_ray_fit(self, world: World) -> None:
         seen = await world.run(python(MEETS))
         assert seen.result is not None, seen
         found = json.loads(seen.result)

@@ -95,6 +95,7 @@ OTHER: dict[str, Any] = {
     "resume": "None",
     "format": "orbax",
     "resumeArgs": ["--resume=${checkpoint}"],
+    "mirror": "s3://bucket/prefix",
     "keep": {"last": 2},
     "verify": "Full",
     "progress": {"timeoutSeconds": 9},

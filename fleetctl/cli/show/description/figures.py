@@ -130,6 +130,20 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
+def usage_line(usage: Mapping[str, object]) -> str:
+    """`8, 93 % busy, 488.1 of 640.0 GiB, 2.1 steps/s`, by the newest samples."""
+    used, whole, speed = (
+        it if isinstance(it := usage.get(key), (int, float)) else None
+        for key in ("memoryMib", "memoryTotalMib", "stepsPerSecond")
+    )
+    parts = [str(usage.get("gpus")), f"{usage.get('gpuPercent')} % busy"]
+    if used is not None and whole is not None:
+        parts.append(f"{used / 1024:.1f} of {whole / 1024:.1f} GiB")
+    if speed is not None:
+        parts.append(f"{speed:.3g} steps/s")
+    return safe(", ".join(parts))
+
+
 def nodes_line(nodes: object) -> str:
     """`3: 2 Stopped, 1 Failed; node 1: Signal:KILL`, of the newest attempt."""
     parts = [mapping(it) for it in nodes] if isinstance(nodes, list) else []

@@ -48,6 +48,7 @@ GIVE_UP_S = 5.0  # after KILL; what lives even then is left to the end of the sa
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
 TICK_S = 1.0  # between two looks at metrics files and memory
 RETRY_S = 1.0  # until the disk is asked again to take an end record
+COPIES_S = 0.2  # between two looks at copies of checkpoints that the end waits for
 SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
 REMARKS_MAX = 3  # a task could go on for ever
 TIMERS = ("timeout", "tick", "sync", "stall", "kill", "settle")
@@ -131,7 +132,7 @@ class Attempt:
         self._loop.cancel("timeout")
         if order["timeout_s"] is not None:
             self._loop.after("timeout", order["timeout_s"], self._expire)
-        self._looking.begin(order, self._commit)
+        self._looking.begin(order, self._commit, self._variables)
         if order["mode"] == "python":
             self._attempt(self._start_python)
         else:
@@ -300,6 +301,9 @@ class Attempt:
         """All is said and done: take in the last words, and make volumes durable."""
         for name in TIMERS:
             self._loop.cancel(name)
+        if self._began and not self._ending and self._looking.copies():
+            self._loop.after("settle", COPIES_S, self._drained)
+            return
         if self._leader is not None:
             self._leader.drain()
             if not self._leader.lives:

@@ -79,10 +79,12 @@ def watch_of(
     order: dict[str, Any],
     commit: Callable[[list[str], Callable[[str], None]], None],
     say: Callable[[str], None],
+    variables: Callable[[], dict[str, str]],
 ) -> Watch:
     """What looks for new checkpoints of a program; to be called before it starts.
 
-    commit: makes mounts durable and calls with what went wrong; say: a word in its log.
+    commit: makes mounts durable and calls with what went wrong; say: a word in its log; variables:
+    of its environment.
     """
     from fleetctl.guest.checkpoints.begin import holding
     from fleetctl.guest.checkpoints.disk import Disk
@@ -96,7 +98,13 @@ def watch_of(
         commit(mounts, then)
 
     path = asked["path"]
-    return Watch(asked, Disk(path), path=path, commit=committed if mounts else None, say=say)
+    mirror = None
+    if asked["mirror"]:
+        from fleetctl.guest.checkpoints.mirror import mirror_of
+
+        mirror = mirror_of(order, path, variables())
+    commits = committed if mounts else None
+    return Watch(asked, Disk(path), path=path, commit=commits, say=say, mirror=mirror)
 
 
 def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: list[str]) -> str:

@@ -41,8 +41,11 @@ class Looking:
         self,
         order: dict[str, Any],
         commit: Callable[[list[str], Callable[[str], None]], None],
+        variables: Callable[[], dict[str, str]],
     ) -> None:
-        """The task is to start. commit: makes mounts durable and calls with what went wrong."""
+        """The task is to start. commit: makes mounts durable and calls with what went wrong;
+        variables: of its environment.
+        """
         if order.get("metrics"):
             from fleetctl.guest.remote.run.files import followed_of
 
@@ -52,8 +55,12 @@ class Looking:
         if order.get("checkpoint"):
             from fleetctl.guest.remote.run.files import watch_of
 
-            self._checkpoints = watch_of(order, commit, self._say)
+            self._checkpoints = watch_of(order, commit, self._say, variables)
             self._followers.append(self._checkpoints)
+        if order.get("samples"):
+            from fleetctl.guest.supervision.gpus import Gpus
+
+            self._followers.append(Gpus(None))
         if order.get("progress"):
             from fleetctl.guest.supervision.pace import Pace
 
@@ -87,6 +94,10 @@ class Looking:
         for follower in self._followers:
             news = follower.take(self._journal, whole=whole) or news
         return news
+
+    def copies(self) -> bool:
+        """Whether a checkpoint is still copied elsewhere, once the program has ended."""
+        return self._checkpoints is not None and self._checkpoints.copies(self._journal)
 
     def ends_in_s(self, pids: Callable[[], Iterable[int]]) -> Optional[float]:
         """Seconds until a task that hangs is to be ended, told once; None while it gets on. See

@@ -33,7 +33,9 @@ LEAVE_S = 15.0  # beyond its grace, for an ended node to commit its volumes and 
 CONSEQUENCE, LOST = "NodeEnded", "NodeLost"
 # Why a guest ends a run that did not end by itself.
 FROM_OUTSIDE = ("Stopped", "Timeout", "Stalled", "SandboxEnded")
-RESULT, ENDED = b'{"e":"result"', b'{"e":"ended"'
+RESULT, ENDED, METRIC = b'{"e":"result"', b'{"e":"ended"', b'{"e":"metric"'
+TAIL_BYTES = 128 * 1024  # of a journal, that is looked through for its newest steps
+STEPS_TOLD = 100
 
 
 class Gang:
@@ -43,6 +45,8 @@ class Gang:
 
     def __init__(self, order: dict[str, Any], latch: Any, ask: Callable[..., Any]) -> None:
         import modal
+
+        from fleetctl.guest.nodes.stragglers import Stragglers
 
         cluster = modal.Cluster.from_context()
         self.rank: int = cluster.container_rank()
@@ -61,6 +65,8 @@ class Gang:
         self._outside_at_s = float("inf")  # since when all are being ended from outside
         self._obeyed: float | None = None
         self._table = ""
+        self._steps: dict[int, State] = {}  # what each last told, by rank
+        self._stragglers = Stragglers()
 
     # -- beginning ---------------------------------------------------------------------------------
 
@@ -141,12 +147,13 @@ class Gang:
     def look(self, stop: Callable[[float], None]) -> None:
         """Say that we live; end what runs here where that follows from another node."""
         if time.monotonic() - self._told_at_s >= BEAT_S:
-            self._tell()
+            self._tell(steps=self._stepped(), steps_at=time.time())
         if self.rank:
             self._obey(stop)
             return
         self._hear()
         self._write_table()
+        self._look_for_stragglers()
         failed = any(end is not None and not end["ok"] for end in self._ends[1:])
         if failed and not self._consequence:
             self._consequence = True
@@ -179,7 +186,8 @@ class Gang:
         for rank in range(1, len(self._ends)):
             if self._ends[rank] is not None:
                 continue
-            end = (self._state(rank) or {}).get("end")
+            state = self._state(rank) or {}
+            self._steps[rank], end = state, state.get("end")
             if end is None and self._is_silent(rank):
                 end = _lost(time.time())
             self._ends[rank] = end
@@ -288,17 +296,53 @@ class Gang:
                 lines.append(line)
         return b"".join(lines)
 
+    def _stepped(self) -> list[list[float]]:
+        """When this node first reported each of its newest steps, by its journal."""
+        if not os.path.exists(self.journal):
+            return []
+        found: dict[int, float] = {}
+        with open(self.journal, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+            for line in file:
+                if not line.startswith(METRIC):
+                    continue
+                try:
+                    event = json.loads(line)
+                    found.setdefault(event["step"], event["at"])
+                except (ValueError, KeyError):
+                    continue  # it was torn by a full disk, or goes on
+        return [[step, at] for step, at in found.items()][-STEPS_TOLD:]
+
+    def _look_for_stragglers(self) -> None:
+        """Of all nodes as they stood when all had told of their steps: what came later is not known
+        of each.
+        """
+        self._steps[0] = self._mine
+        told = [self._steps.get(rank, {}) for rank in range(len(self._ends))]
+        if not all("steps" in one for one in told) or self._ends.count(None) < len(self._ends):
+            return
+        until_s = min(one["steps_at"] for one in told)
+        nodes = [{int(step): at for step, at in one["steps"] if at <= until_s} for one in told]
+        text = self._stragglers.news(nodes, until_s)
+        if text is not None:
+            self._append(_line({"e": "straggler", "at": time.time(), "message": text}))
+
     def _write_table(self) -> None:
         """Into the journal of node 0, so that it is told while all go on."""
         table = json.dumps(self._rows())
-        if table == self._table or not os.path.exists(self.journal):
-            return
+        if table != self._table and self._append(self._table_line()):
+            self._table = table
+
+    def _append(self, line: bytes) -> bool:
+        """To the journal of what runs here; False while it has none."""
+        if not os.path.exists(self.journal):
+            return False
         handle = os.open(self.journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            os.write(handle, self._table_line())
+            os.write(handle, line)
         finally:
             os.close(handle)
-        self._table = table
+        return True
 
     def _table_line(self) -> bytes:
         return _line({"e": "nodes", "at": time.time(), "nodes": self._rows()})

@@ -70,6 +70,7 @@ def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
         "reusable": request.reusable,
         "log_bytes_max": LOG_BYTES_MAX,
         "ray": _ray(request),
+        "samples": template.resources.gpu is not None,
         "linger_s": LINGER_S,
         "memory": template.resources.memory,
         "identity": {

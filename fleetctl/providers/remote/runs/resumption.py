@@ -24,9 +24,9 @@ class Wanted(NamedTuple):
 
 
 def wanted(request: RunRequest) -> Wanted | None:
-    """What to list; None where any checkpoint or none will do."""
+    """What to list; None where any checkpoint or none will do, or it may come from a mirror."""
     asked = request.checkpoint
-    if asked is None or not asked.resume.startswith("step:"):
+    if asked is None or asked.mirror or not asked.resume.startswith("step:"):
         return None
     volumes = [
         {"mount": one.mount_path, "links": one.links, "root": f"{one.name}:"}

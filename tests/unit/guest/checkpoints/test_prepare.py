@@ -15,8 +15,8 @@ from tests.unit.guest.checkpoints.directories import own, torch_file, write
 
 
 def begun(top: Path, **asked: Any) -> Beginning:
-    fields = {"format": "auto", "verify": "Fast", "resume": "Latest", "below": None, **asked}
-    return prepare(fields, Disk(str(top)))
+    usual = {"format": "auto", "verify": "Fast", "resume": "Latest", "below": None, "anew": False}
+    return prepare({**usual, **asked}, Disk(str(top)))
 
 
 def step_of(beginning: Beginning) -> int | None:
@@ -117,6 +117,16 @@ def test_a_step_back_leaves_the_newer_ones_for_people(tmp_path: Path) -> None:
     assert ".stepped-back-step-00000015" in listing(tmp_path)
     # Where nothing is before it, the newest is better than none.
     assert step_of(begun(tmp_path, below=5)) == 10
+
+
+def test_what_is_done_again_finds_nothing_that_it_left_before(tmp_path: Path) -> None:
+    for step in (5, 10):
+        own(tmp_path, step)
+    write(tmp_path, {"latest_checkpointed_iteration.txt": "10"})
+    assert step_of(begun(tmp_path, below=6, anew=True)) == 5  # where its first attempt began
+    again = begun(tmp_path, below=0, anew=True)
+    assert step_of(again) is None and "nothing is gone on from" in again.remarks[0]
+    assert {".stepped-back-step-00000005", ".stepped-back-step-00000010"} <= listing(tmp_path)
 
 
 def test_a_step_that_was_asked_for_must_be_there(tmp_path: Path) -> None:

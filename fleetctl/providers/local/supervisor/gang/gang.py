@@ -15,6 +15,7 @@ from typing import Any, Generic, Optional, Protocol, TypeVar
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.guest.nodes.outcome import state_of, whole_end
 from fleetctl.guest.nodes.ray import own_variables
+from fleetctl.guest.nodes.stragglers import Stragglers
 from fleetctl.guest.nodes.variables import variables
 from fleetctl.guest.task.text import compact
 
@@ -45,6 +46,7 @@ class Gang(Generic[M]):
         self.ends: list[Optional[dict[str, Any]]] = [None] * self.count
         self.result = ""  # of node 0, as a line of the journal
         self.begun = False
+        self.stragglers = Stragglers()
         self._ready: set[int] = set()
         self.addresses = _addresses(self.count)
         self._held = [_free_port()]

@@ -4,6 +4,7 @@ whether it is within its limits. Made by supervise.py; ends nothing itself.
 
 from __future__ import annotations
 
+import time
 from typing import Any, Callable, Mapping
 
 from fleetctl.guest.supervision.pace import STALLED, ends_in_s
@@ -45,6 +46,7 @@ class Looking:
                 self._changed(sandbox.run.name)
             if sandbox.run is not None:
                 self._look_for_a_stall(sandbox, sandbox.run)
+                self._look_for_stragglers(sandbox, sandbox.run)
         # Without a namespace of our own the whole machine would be looked through.
         if live and (self._config["namespaces"] or self._config["limits"]["memory"]):
             for sandbox, why in usage.overuse(live, self._config["limits"]):
@@ -64,6 +66,18 @@ class Looking:
         if wait_s is not None:
             run.pace = None
             self._timers.after(wait_s, lambda: self._end_stalled(sandbox, run))
+
+    def _look_for_stragglers(self, sandbox: Sandbox, run: Run) -> None:
+        """Node 0's journal tells of all; while all live, since one that has ended steps no more."""
+        gang = sandbox.gang
+        if gang is None or sandbox.rank or len(gang.living) < gang.count:
+            return
+        runs = [member.run for member in gang.members if member.run is not None]
+        text = gang.stragglers.news([one.journal.stepped for one in runs], time.time())
+        if text is not None:
+            run.say(f"Straggler {text}")
+            run.journal.note("straggler", {"message": text})
+            self._changed(run.name)
 
     def _end_stalled(self, sandbox: Sandbox, run: Run) -> None:
         if sandbox.run is run and sandbox.status is None:

@@ -38,6 +38,7 @@ from .visits import Visits
 SETTLE_S = 0.02  # between two looks at what a run left behind
 HANG_UP_S = 5.0  # for a worker to leave by itself after its last task
 RETRY_S = 1.0  # until the disk is asked again to take an end record
+COPIES_S = 0.2  # between two looks at copies of checkpoints that an end waits for
 
 Reply = dict[str, Any]
 OK: Reply = {"ok": True}
@@ -300,7 +301,8 @@ class RunSupervisor:
     def _orphans(self, sandbox: Sandbox) -> list[int]:
         """Our children that lead no sandbox and are this one's, or nobody's."""
         born = procs.children() or []
-        unknown = [pid for pid in born if pid not in self._pids and not self._janitor.knows(pid)]
+        known = {*self._pids, *self._copying()}
+        unknown = [pid for pid in born if pid not in known and not self._janitor.knows(pid)]
         if not unknown:
             return []
         others = {other.mark for other in self.sandboxes.values() if other is not sandbox}
@@ -308,11 +310,19 @@ class RunSupervisor:
             pid for pid in unknown if not procs.is_zombie(pid) and procs.mark_of(pid) not in others
         ]
 
+    def _copying(self) -> set[int]:
+        """Processes of our own that copy checkpoints."""
+        runs = [it.run for it in self.sandboxes.values() if it.run is not None]
+        return {pid for run in runs if run.checkpoints and (pid := run.checkpoints.copying)}
+
     def _finish(self, sandbox: Sandbox) -> None:
         """Write the end record; the sandbox stays only when it is to be used again."""
         run = sandbox.run
         if run is None:
             self._remove(sandbox)
+            return
+        if not run.ending and run.checkpoints is not None and run.checkpoints.copies(run.journal):
+            self.timers.after(COPIES_S, lambda: self._finish_after_copies(sandbox, run))
             return
         left = files_left(sandbox.work)
         if "metrics.jsonl" in left:
@@ -343,6 +353,10 @@ class RunSupervisor:
         else:
             self._remove(sandbox)
         self._changed(run.name)
+
+    def _finish_after_copies(self, sandbox: Sandbox, run: Run) -> None:
+        if sandbox.run is run:
+            self._finish(sandbox)
 
     def _rest(self, sandbox: Sandbox) -> None:
         """Wait for the next task, but not for ever."""

@@ -11,8 +11,10 @@ from typing import Any
 
 from fleetctl.guest.checkpoints.begin import place_of
 from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.mirror import mirror_of
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.metrics.followed import Followed
+from fleetctl.guest.supervision.gpus import Gpus
 from fleetctl.guest.supervision.pace import Pace
 from fleetctl.guest.wandb.trial import Trial
 
@@ -28,15 +30,24 @@ def follow(config: dict[str, Any], sandbox: Sandbox, run: Run) -> None:
         run.followers.append(run.wandb)
     if run.order["metrics"]:
         run.followers.append(_followed(config, sandbox, run))
+    if run.order["gpus"]:
+        run.followers.append(Gpus(run.order["gpus"]))
     if run.order.get("rank"):
         return  # node 0 looks for all of them; others may well be silent
     if run.order.get("checkpoint"):
         asked = run.order["checkpoint"]
         disk = Disk(checkpoints_at(config, asked["path"]))
-        run.checkpoints = Watch(asked, disk, path=asked["path"], commit=None, say=run.say)
+        mirror = mirror_of(run.order, disk.path, {**os.environ, **_own(run.order)})
+        run.checkpoints = Watch(
+            asked, disk, path=asked["path"], commit=None, say=run.say, mirror=mirror
+        )
         run.followers.append(run.checkpoints)
     if run.order.get("progress"):
         run.pace = Pace(run.order["progress"], time.monotonic())
+
+
+def _own(order: dict[str, Any]) -> dict[str, str]:
+    return {**order["secrets"], **order.get("variables", {})}
 
 
 def checkpoints_at(config: dict[str, Any], path: str) -> str:

@@ -1,0 +1,95 @@
+"""Copies one checkpoint to a place that fsspec knows, or the newest one there back. A program of
+its own, run beside the training by guest/checkpoints/mirror.py; prints one line of JSON.
+
+    python -c THIS copy URL DIRECTORY '{"name": ..., "step": ..., "last": [...], "tracker": ...}'
+    python -c THIS restore URL DIRECTORY '{"step": null}'
+
+A listing beside the copy, `NAME.mirrored.json`, is written when all of it is there: what has none
+was never finished. It says in which order files come back, so that markers come last there, too.
+"""
+
+import json
+import os
+import sys
+from typing import Any, Dict, List
+
+LISTING = ".mirrored.json"
+
+
+def copy(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[str, Any]:
+    name, listing = asked["name"], f"{root}/{asked['name']}{LISTING}"
+    whole = {
+        "format": 1,
+        "step": asked["step"],
+        "name": name,
+        "files": files_of(directory, name, asked["last"]),
+        "tracker": asked["tracker"],
+    }
+    if fs.exists(listing):
+        if json.loads(fs.cat_file(listing))["files"] == whole["files"]:
+            return {"same": True}
+        fs.rm_file(listing)  # it is written anew, and is not whole until then
+    for file in whole["files"]:
+        target = f"{root}/{file}"
+        fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+        fs.put_file(os.path.join(directory, file), target)
+    fs.pipe_file(listing, json.dumps(whole).encode())
+    return {"bytes": sum(whole["files"].values())}
+
+
+def files_of(directory: str, name: str, last: List[str]) -> Dict[str, int]:
+    """Bytes by path below the directory, with the names in `last` at the end."""
+    top = os.path.join(directory, name)
+    if not os.path.isdir(top):
+        return {name: os.path.getsize(top)}
+    found = []
+    for place, _, names in os.walk(top):
+        for one in names:
+            path = os.path.join(place, one)
+            found.append((one in last, os.path.relpath(path, directory), os.path.getsize(path)))
+    return {path: size for _, path, size in sorted(found)}
+
+
+def restore(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[str, Any]:
+    try:
+        names = [str(one) for one in fs.ls(root, detail=False)]
+    except FileNotFoundError:
+        return {}
+    whole = [json.loads(fs.cat_file(one)) for one in names if one.endswith(LISTING)]
+    if asked["step"] is not None:
+        whole = [one for one in whole if one["step"] == asked["step"]]
+    if not whole:
+        return {}
+    newest = max(whole, key=lambda one: one["step"])
+    for file, size in newest["files"].items():
+        target = os.path.normpath(os.path.join(directory, file))
+        if not target.startswith(os.path.join(os.path.normpath(directory), "")):
+            raise ValueError(f"`{file}` would be outside of the directory")
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        fs.get_file(f"{root}/{file}", target)
+        if os.path.getsize(target) != size:
+            raise ValueError(f"`{file}` is not as long as it was")
+    if newest["tracker"]:
+        name, text = newest["tracker"]
+        place = os.path.join(directory, os.path.basename(name))
+        with open(place, "w", encoding="ascii") as tracker:
+            tracker.write(text)
+    return {"step": newest["step"], "name": newest["name"]}
+
+
+def main(verb: str, url: str, directory: str, asked: str) -> None:
+    try:
+        import fsspec
+
+        fs, root = fsspec.core.url_to_fs(url)
+        act = {"copy": copy, "restore": restore}[verb]
+        done = act(fs, root.rstrip("/"), directory, json.loads(asked))
+    except ImportError as error:
+        done = {"error": f"{error}: add the package to `image.pip`"}
+    except Exception as error:
+        done = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(done))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,139 @@
+"""How busy the GPUs of a run are, and how fast it steps: a sample each 15 s while it runs.
+
+`nvidia-smi` is asked, which every image with the driver has: a driver that hangs, as it does when a
+device is lost, then holds up that process and not whoever keeps the run, as NVML in here would. No
+sample where it is missing. One of the followers of a run, called once a second.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional, Sequence
+
+    from fleetctl.guest.journal.record import Journal
+
+    Sample = list[list[int]]  # of each device: index, percent busy, MiB used, MiB in all
+
+EVERY_S = 15.0
+AGAIN_S = 60.0  # what hardly changes is told so often
+CHANGE_PERCENT = 5  # of use, or of memory
+LATE_S = 10.0  # the driver hangs: it is not asked again
+ANSWER_BYTES_MAX = 64 * 1024
+QUERY = (
+    "nvidia-smi",
+    "--query-gpu=index,utilization.gpu,memory.used,memory.total",
+    "--format=csv,noheader,nounits",
+)
+
+
+class Gpus:
+    def __init__(
+        self, devices: Optional[Sequence[int]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """devices: those of the run; None where it has all that it sees."""
+        self._devices, self._clock = devices, clock
+        self._process: Any = None
+        self._asked_at_s = self._told_at_s = float("-inf")
+        self._answer = b""
+        self._told: Sample = []
+        self._step = (-1, 0.0)  # the highest that was reported, and when it was looked at
+        self._over = False  # there is nobody to ask
+
+    def take(self, journal: Journal, *, whole: bool = False) -> bool:
+        now_s = self._clock()
+        if whole or self._over:
+            self._leave()
+            return False
+        if self._process is None:
+            if now_s - self._asked_at_s >= EVERY_S:
+                self._ask(now_s)
+            return False
+        answer = self._heard()
+        if answer is None:
+            if now_s - self._asked_at_s > LATE_S:
+                self._over = True
+            return False
+        sample = sample_of(answer, self._devices)
+        if not sample or not self._is_news(sample, now_s):
+            return False
+        self._told, self._told_at_s = sample, now_s
+        speed = self._speed(journal.step, now_s)
+        return journal.note("usage", {"gpus": sample, "steps_per_s": speed})
+
+    def conclude(self, line: str, ended: dict[str, Any], journal: Journal) -> str:  # noqa: ARG002
+        self._leave()
+        return line
+
+    def _ask(self, now_s: float) -> None:
+        import subprocess
+
+        self._asked_at_s, self._answer = now_s, b""
+        try:
+            self._process = subprocess.Popen(
+                QUERY, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        except OSError:
+            self._over = True
+            return
+        os.set_blocking(self._process.stdout.fileno(), False)
+
+    def _heard(self) -> Optional[bytes]:
+        """The whole answer; None while it is not there."""
+        try:
+            data = os.read(self._process.stdout.fileno(), ANSWER_BYTES_MAX)
+        except BlockingIOError:
+            return None
+        if data and len(self._answer) < ANSWER_BYTES_MAX:
+            self._answer += data
+            return None
+        self._process.stdout.close()
+        self._process.wait()
+        self._process = None
+        return self._answer
+
+    def _is_news(self, sample: Sample, now_s: float) -> bool:
+        if now_s - self._told_at_s >= AGAIN_S or len(sample) != len(self._told):
+            return True
+        pairs = [(_shares(one), _shares(other)) for one, other in zip(sample, self._told)]  # noqa: B905 - Python 3.9
+        return any(
+            abs(new - old) >= CHANGE_PERCENT
+            for now, then in pairs
+            for new, old in zip(now, then)  # noqa: B905
+        )
+
+    def _speed(self, step: int, now_s: float) -> Optional[float]:
+        """Steps in a second since the last sample that was told; None where none was reported."""
+        (before, at_s), self._step = self._step, (step, now_s)
+        if before < 0 or step < before or now_s <= at_s:
+            return None
+        return round((step - before) / (now_s - at_s), 4)
+
+    def _leave(self) -> None:
+        if self._process is not None:
+            self._process.kill()  # one that hangs in the driver ends when that lets it go
+            self._process.stdout.close()
+            self._process = None
+
+
+def sample_of(answer: bytes, devices: Optional[Sequence[int]]) -> Sample:
+    """What the answer says of those devices; nothing of a line with `[N/A]` in it, which a part of
+    a device has.
+    """
+    found = []
+    for line in answer.splitlines():
+        try:
+            one = [int(field) for field in line.split(b",")]
+        except ValueError:
+            continue
+        if len(one) == 4 and one[3] > 0 and (devices is None or one[0] in devices):
+            found.append(one)
+    return found
+
+
+def _shares(one: list[int]) -> tuple[float, float]:
+    _, busy, used, whole = one
+    return busy, 100.0 * used / whole

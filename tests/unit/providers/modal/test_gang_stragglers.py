@@ -1,0 +1,60 @@
+"""A node of a clustered function that falls behind: told by node 0, of what all say in the Dict."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import modal
+import pytest
+
+from fleetctl.providers.modal.functions import fleetctl_gang
+from fleetctl.providers.modal.functions.fleetctl_gang import Gang
+from fleetctl.providers.rundir.journal import parse
+
+ORDER = {"run": "run-0", "ray": None, "grace_s": 5.0}
+
+
+class Latch(dict[str, str]):
+    """The Dict of a run."""
+
+    def put(self, key: str, text: str) -> None:
+        self[key] = text
+
+
+def node(rank: int, latch: Latch, place: Path, monkeypatch: pytest.MonkeyPatch) -> Gang:
+    cluster = SimpleNamespace(
+        container_rank=lambda: rank, container_ips=lambda _: ["a", "b", "c"], object_id="cu-1"
+    )
+    monkeypatch.setattr(modal.Cluster, "from_context", lambda: cluster)
+    made = Gang(ORDER, latch, lambda verb, *words: verb(*words))
+    made.journal = str(place / f"{rank}.jsonl")
+    return made
+
+
+def report(gang: Gang, at_s: float, steps: int = 40) -> None:
+    """A step a second, from then on."""
+    with open(gang.journal, "w", encoding="utf-8") as file:
+        for step in range(steps):
+            event: dict[str, Any] = {"e": "metric", "seq": step, "step": step, "at": at_s + step}
+            file.write(json.dumps({**event, "values": {"loss": 1.0}}, separators=(",", ":")) + "\n")
+        file.write('{"e":"metric","seq"')  # of a write that goes on
+
+
+def test_node_0_names_the_one_that_falls_behind_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleetctl_gang, "BEAT_S", 0.0)
+    latch = Latch()
+    nodes = [node(rank, latch, tmp_path, monkeypatch) for rank in range(3)]
+    for rank, gang in enumerate(nodes):
+        report(gang, 100.0 + (3.1 if rank == 2 else 0.0))
+    nodes[0].look(lambda _: None)  # the others have said nothing yet
+    for _ in range(2):
+        for gang in reversed(nodes):
+            gang.look(lambda _: None)
+    lines = (tmp_path / "0.jsonl").read_bytes().splitlines(keepends=True)
+    told = [parse(line).stragglers for line in lines if b"straggler" in line]
+    assert told == [("node 2: 3.1 s behind",)]
