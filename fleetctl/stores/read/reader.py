@@ -60,6 +60,7 @@ class RunRow(NamedTuple):
     usd_per_s: float | None = None  # None = the price is not known
     placed: str = ""  # why it is at this provider; empty where there was no choice
     content: str = ""  # what its unit stood for when it began; empty: not known
+    wandb: str = ""  # the run at W&B that it is an attempt of; empty: none
 
 
 RUN_COLUMNS = len(RunRow._fields)
@@ -423,9 +424,9 @@ def _texts(stored: str) -> dict[str, str]:
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    *columns, usd, params, placed, content = row
+    *columns, usd, params, placed, content, wandb = row
     index, attempt, state, name, provider, sandbox, *rest, sandbox_open = columns
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    told = (placed or "", content or "")
+    told = (placed or "", content or "", wandb or "")
     return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *told))
