@@ -87,6 +87,7 @@ class FakeProvider:
     functions: dict[str, FunctionAsset] = field(default_factory=dict)
     freed: list[tuple[str, bool]] = field(default_factory=list)
     stops: list[str] = field(default_factory=list)
+    graces_s: dict[str, float] = field(default_factory=dict)  # of the last stop of each run
     script: dict[str, list[Any]] = field(default_factory=lambda: defaultdict(list))
     price: float | None = 0.0  # USD a second
     gpu_prices: dict[str, float] = field(default_factory=dict)  # beside it, by `NAME:COUNT`
@@ -183,6 +184,7 @@ class FakeProvider:
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._scripted("stop")
         self.stops.append(ref.run)
+        self.graces_s[ref.run] = grace_s
         box = self.boxes.get(ref.sandbox)
         if box is not None and not self.deaf:
             box.alive, box.working = False, ""
