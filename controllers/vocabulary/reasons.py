@@ -46,7 +46,7 @@ OF_OBJECTS = {
     "SuccessPolicy": "What `successPolicy` asks for is done.",
     "Suspended": "`suspend` is set: nothing runs and nothing starts.",
     "TargetReached": "A trial reached the metric's `target`.",
-    "WandbSweepGone": "W&B has no such sweep any more; it was asked twice.",
+    "WandbSweepGone": "W&B has no such sweep, or not any more; it was asked three times.",
     "Waiting": "It waits for another object of its name, or for one that uses it, to be gone.",
 }
 

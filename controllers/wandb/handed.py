@@ -23,6 +23,7 @@ Params = Mapping[str, object]
 
 PENDING, RUNNING, PAUSED = "PENDING", "RUNNING", "PAUSED"
 FINISHED, CANCELED = "FINISHED", "CANCELED"
+GONE = "GONE"  # our word for a sweep that is not there any more
 OPEN_STATES = frozenset({PENDING, RUNNING, PAUSED})
 # Of trials that somebody stopped at W&B; of a sweep that was cancelled or deleted there.
 STOPPED_BY_WANDB, CANCELED_BY_WANDB = "StoppedByWandb", "CanceledByWandb"
@@ -172,7 +173,7 @@ class Handed:
     def status(self) -> dict[str, object]:
         """`status.wandb`."""
         report = self.report
-        out: dict[str, object] = {"state": report.state}
+        out: dict[str, object] = {"state": GONE if report.gone else report.state}
         if report.home is not None:
             out = {"id": report.home.id, "url": report.home.url, **out}
         known = {

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
+from fleetctl.controllers.vocabulary import bookkeeping
 from fleetctl.specs.content import Pins
 
 # What `source.path` held when its object was applied, or the commit of `source.git`.
@@ -19,11 +20,8 @@ ORIGIN = "fleetctl.dev/source-origin"
 FUNCTION = "fleetctl.dev/function-content"
 # What `paramsFrom` gave, a JSON object: the parameters of the best trial when its sweep was over.
 PARAMS = "fleetctl.dev/params"
-# The trials that `priorTrials` took, JSON, when their sweep was over.
-PRIOR = "fleetctl.dev/prior-trials"
-# The sweep at W&B that a `backend: wandb` stands for, and what it has handed out, JSON; see
-# engine/wandb/ties.py.
-WANDB = "fleetctl.dev/wandb"
+# Those that no document shows.
+PRIOR, WANDB = bookkeeping.PRIOR, bookkeeping.WANDB
 # What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.common.text import YEAR_10000_S, timestamp
+from fleetctl.controllers.vocabulary.bookkeeping import BOOKKEEPING
 from fleetctl.controllers.vocabulary.status_keys import Count, Map, Text, Time
 from fleetctl.specs.kinds.registry import API_VERSION, Kind
 from fleetctl.specs.values.namespaces import object_key
@@ -159,11 +160,12 @@ def document(seen: View, now_s: float, *, parts: Collection[str] = PARTS) -> dic
 def _metadata(resource: ResourceRow) -> dict[str, object]:
     # A cluster-wide object has none; the others always show theirs, as kubectl's do.
     named = {"namespace": resource.namespace} if kind_named(resource.kind).namespaced else {}
+    shown = {key: it for key, it in resource.annotations.items() if key not in BOOKKEEPING}
     metadata: dict[str, object] = {
         "name": resource.name,
         **named,
         "labels": resource.labels,
-        "annotations": resource.annotations,
+        "annotations": shown,
         "uid": resource.uid,
         "generation": resource.generation,
         "version": resource.version,

@@ -10,7 +10,7 @@ from fleetctl.controllers.history.metrics.front import Front
 from fleetctl.controllers.trials.scores import signed
 from fleetctl.views.objects import SUCCEEDED, View, mapping, parsed
 from fleetctl.views.reading import Reading
-from fleetctl.views.tasks import CACHED, Task
+from fleetctl.views.tasks import CACHED, Task, wandb_run
 
 
 def result_rows(seen: View, reading: Reading) -> Iterator[dict[str, object]]:
@@ -24,6 +24,8 @@ def result_rows(seen: View, reading: Reading) -> Iterator[dict[str, object]]:
         if not one.wanted and seen.current:
             continue
         row = _row(one)
+        if place := wandb_run(one, seen):
+            row["wandb"] = place
         values = {name: _value(one, row, name, reading) for name in names}
         if len(names) == 1:
             (name,) = names

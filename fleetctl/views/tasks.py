@@ -112,6 +112,16 @@ def _state(run: RunRow, seen: View) -> str:
     return ended_state(run.state, run.reason, run.index, seen.text("failedIndexes"), over=over)
 
 
+def wandb_run(one: Task, seen: View) -> dict[str, str]:
+    """`{"id": ..., "url": ...}` of its run at W&B, the url where its page is known; or empty."""
+    run_id = one.run.wandb
+    if not run_id:
+        return {}
+    url = seen.map("wandb").get("url")
+    home, sweeps, _ = url.rpartition("/sweeps/") if isinstance(url, str) else ("", "", "")
+    return {"id": run_id} | ({"url": f"{home}/runs/{run_id}"} if sweeps else {})
+
+
 def task_usd(one: Task, now_s: float) -> float | None:
     """What all its attempts cost, a live one up to now; None when one has no known price."""
     total = 0.0

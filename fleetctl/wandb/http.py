@@ -28,7 +28,10 @@ RETRY_AFTER_S_MAX = 600.0
 MESSAGE_CHARS_MAX = 300
 KEY_HINT = "put a key of wandb.ai/authorize into WANDB_API_KEY and run `fleetctl apply` again"
 AWAY_HINT = "what runs goes on, and it is asked again; another server is `spec.wandb.baseUrl`"
-
+NOT_FOUND_HINT = (
+    "see `entity`, `project` and `sweepId` of `spec.wandb`, `project` and `entity` of the search, "
+    "and whether its key may see them"
+)
 
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, body
 
@@ -124,7 +127,7 @@ def _data(status: int, headers: Mapping[str, str], answer: bytes) -> Mapping[str
             hint = "ask for access to the entity and the project, or use a key that has it"
             raise Unavailable(text, reason="AccessDenied", account=True, hint=hint)
         case 404:
-            raise NotFound(f"W&B does not find it{message}")
+            raise NotFound(f"W&B does not find it{message}", hint=NOT_FOUND_HINT)
         case 429:
             wait_s = _retry_after_s(headers)
             text = f"W&B limits the rate of calls{message}"

@@ -190,6 +190,8 @@ TRAINS = """
 import os, runpy
 from pathlib import Path
 assert "policy_lr" in Path(os.environ["WANDB_SWEEP_PARAM_PATH"]).read_text()
+with open(os.environ["FLEETCTL_METRICS"], "a") as file:
+    file.write('{"train/roll/ep_rew/mean": 1.0}\\n')
 runpy.run_path("light.py", run_name="__main__")
 """
 
@@ -223,7 +225,19 @@ def test_a_sweep_of_a_repository_runs_in_a_wandb_account(
     assert points[0] == points[1]
     assert sweep["config"]["early_terminate"] == {"type": "hyperband", "min_iter": 10}
     assert (status["wandb"]["id"], status["wandb"]["runCount"]) == (sweep["name"], 4)
-    assert status["wandb"]["url"] in fleet.ok("describe", "sweep/at-wandb")
+    url = status["wandb"]["url"]
+    pages = {it["name"]: f"{url.partition('/sweeps/')[0]}/runs/{it['name']}" for it in runs}
+    trials = fleet.json("get", "tasks", "sweep/at-wandb")["items"]
+    for named in (rows, [it["status"] for it in trials]):
+        assert {it["wandb"]["id"]: it["wandb"]["url"] for it in named} == pages
+    described = fleet.ok("describe", "sweep/at-wandb")
+    best = rows[status["best"]["index"]]["wandb"]["url"]
+    assert url in described and f"best trial {status['best']['index']}: {best}" in described
+    wide = fleet.ok("get", "tasks", "sweep/at-wandb", "-o", "wide")
+    assert "W&B RUN" in wide and all(it in wide for it in pages)
+    # What the controller keeps for itself is no part of the object that people see.
+    annotations = fleet.json("get", "sweep/at-wandb")["metadata"]["annotations"]
+    assert "fleetctl.dev/wandb" not in annotations
     # Its key is in nothing that is kept or handed on.
     fleet.ok("bundle", str(tmp_path / "bundle.tar.gz"))
     with tarfile.open(tmp_path / "bundle.tar.gz") as bundle:

@@ -248,7 +248,7 @@ def test_a_sweep_that_is_ended_there_is_over(
         if state == "FINISHED":
             fleet.let_go()
         status = await fleet.phase(phase, "lr")
-        assert status["reason"] == reason
+        assert (status["reason"], status["wandb"]["state"]) == (reason, state)
         assert Counter(it.state.value for it in fleet.runs("lr")) == states
 
     tell(tale)
@@ -263,6 +263,48 @@ def test_one_that_is_deleted_there_lets_its_trials_end(
         wandb_emulator.do("delete_sweep", sweep=fleet.name_there)
         status = await fleet.phase("Failed", "lr")
         assert (status["reason"], status["succeeded"]) == ("WandbSweepGone", 2)
+        assert status["wandb"]["state"] == "GONE" and "make a new one" in status["hint"]
+
+    tell(tale)
+
+
+def test_an_agent_that_is_sent_away_with_a_run_lets_it_end(
+    tell: Tell, wandb_emulator: WandbEmulator
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        wandb_emulator.do("settings", exits_the_busy=True)
+        fleet.hold()
+        fleet.sweep()
+        await fleet.begun(2)
+
+        async def sent_away() -> bool:
+            agents = wandb_emulator.agents(fleet.name_there)
+            return sum(it["dismissed"] and it["heartbeats"] > 3 for it in agents) == 2
+
+        await eventually(sent_away, "both agents with a run were sent away")
+        assert Counter(it.state.value for it in fleet.runs("lr")) == {"Running": 2}
+        fleet.let_go()
+        await fleet.phase("Succeeded", "lr")
+        assert sorted(handed(wandb_emulator)) == EACH_ONCE
+
+    tell(tale)
+
+
+@pytest.mark.parametrize("when", ["it is made", "it is asked for work"])
+def test_what_wandb_does_not_find_waits_with_what_to_look_at(
+    tell: Tell, wandb_emulator: WandbEmulator, when: str
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        operation = {"it is made": "UpsertSweep", "it is asked for work": "CreateAgent"}[when]
+        error = {"errors": [{"message": "project not found"}]}
+        wandb_emulator.fault(operation, status=404, body=error)
+        fleet.sweep()
+        status = await fleet.waits("Refused", "lr")
+        assert status["message"] == "W&B does not find it: project not found"
+        assert "`entity`" in status["hint"]
+        wandb_emulator.do("clear_faults")  # one odd answer decided nothing
+        await fleet.phase("Succeeded", "lr")
+        assert sorted(handed(wandb_emulator)) == EACH_ONCE
 
     tell(tale)
 
@@ -346,5 +388,6 @@ def test_a_sweep_of_others_is_not_there(tell: Tell, wandb_emulator: WandbEmulato
         fleet.sweep(wandb={"sweepId": there, "entity": "acme"})
         status = await fleet.phase("Failed", "lr")
         assert status["reason"] == "WandbSweepGone" and there in status["message"]
+        assert "wandb: {entity, project, sweepId}" in status["hint"]
 
     tell(tale, key=FOREIGN_KEY)

@@ -14,7 +14,15 @@ from fleetctl.cli.output.render import GAP, Screen
 from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
-from fleetctl.common.text import assignments, did_you_mean, plural, safe, scalar, shorten, width
+from fleetctl.common.text import (
+    assignments,
+    did_you_mean,
+    plural,
+    safe,
+    scalar,
+    shorten,
+    width,
+)
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import must_find, open_reading
@@ -80,7 +88,7 @@ def run(args: Namespace, screen: Screen) -> int:
             written = write_files(rows, args.to)
             screen.data(f"wrote {plural(written, 'result')} to {safe(str(args.to))}")
         else:
-            _write(rows, seen, args.output, screen)
+            _write(rows, seen, args, screen)
     return 0
 
 
@@ -101,7 +109,10 @@ def _chosen(
             raise UsageError("--best is an order of its own", hint=hint)
         else:
             ((name, goal),) = aims
-            rows = iter(_sorted(list(rows), f"metric.{name}", reverse=goal == "maximize"))
+            found = list(rows)
+            if not any(metric_values(row) for row in found):
+                return iter(())
+            rows = iter(_sorted(found, f"metric.{name}", reverse=goal == "maximize"))
             top = 1 if top is None else top
     if args.sort_by:
         field, reverse = _ordering(args.sort_by)
@@ -180,7 +191,7 @@ def _flat(row: Mapping[str, object]) -> dict[str, object]:
     return flat
 
 
-def _write(rows: Iterator[dict[str, object]], seen: View, output: str, screen: Screen) -> None:
+def _write(rows: Iterator[dict[str, object]], seen: View, args: Namespace, screen: Screen) -> None:
     metrics = metric_names(seen)
 
     def table() -> tuple[list[str], Iterable[list[str]]]:
@@ -190,8 +201,9 @@ def _write(rows: Iterator[dict[str, object]], seen: View, output: str, screen: S
             return header, _fitted(header, list(cells), get_terminal_size().columns)
         return header, cells
 
-    if not write_rows(Rows(table, lambda: rows, lambda: _grid(rows)), output, screen):
-        screen.talk(f"{safe(seen.key)} has no results yet")
+    if not write_rows(Rows(table, lambda: rows, lambda: _grid(rows)), args.output, screen):
+        lacking = f"value of {', '.join(metrics)}" if args.best else "results"
+        screen.talk(safe(f"{seen.key} has no {lacking} yet"))
 
 
 def _fitted(header: list[str], rows: list[list[str]], columns: int) -> list[list[str]]:

@@ -28,7 +28,7 @@ from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.reading import Reading, must_find, open_reading
-from fleetctl.views.tasks import Task, in_order
+from fleetctl.views.tasks import Task, in_order, wandb_run
 
 LABEL_CELLS = 13
 EVENTS_SHOWN_MAX = 10
@@ -159,6 +159,7 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
         yield _label("Prior", _warmed(prior))
     if wandb := seen.map("wandb"):
         yield _label("W&B", safe(_at_wandb(wandb)))
+        yield from _best_at_wandb(seen, reading)
     if stage := seen.text("stage"):
         yield _label("Stage", safe(stage))
     if nodes := seen.status.get("nodes"):
@@ -214,6 +215,15 @@ def _at_wandb(wandb: Mapping[str, object]) -> str:
     best = wandb.get("bestLoss")
     parts.append(isinstance(best, int | float) and f"best {best:g}")
     return ", ".join(str(it) for it in parts if it) or "not known yet"
+
+
+def _best_at_wandb(seen: View, reading: Reading) -> Iterator[str]:
+    """The page of the best trial's run."""
+    index = seen.map("best").get("index")
+    tried = list(reading.attempts(seen, index=index)) if isinstance(index, int) else []
+    url = wandb_run(tried[-1], seen).get("url") if tried else None
+    if url:
+        yield " " * LABEL_CELLS + safe(f"best {seen.kind.unit} {index}: {url}")
 
 
 def _outdated(seen: View, old: int) -> str:
@@ -289,6 +299,8 @@ def _traceback(task: Task, seen: View) -> Iterator[str]:
             yield f"  {line}"
     flag = "--stage" if seen.kind.named else "--index"
     yield _label("Logs", f"fleetctl logs {safe(seen.key)} {flag} {name}")
+    if url := wandb_run(task, seen).get("url"):
+        yield _label("W&B run", safe(url))
 
 
 def _name(task: Task, seen: View) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
-from fleetctl.common.text import and_more, plural, safe, scalar
+from fleetctl.common.text import and_more, did_you_mean, plural, safe, scalar
 from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED
-from fleetctl.views.objects import View, mapping
+from fleetctl.views.objects import SUCCEEDED, View, mapping
 from fleetctl.views.reading import Reading
 
 STOPPED_SHOWN_MAX = 5
 PARAMETERS_SHOWN_MAX = 5
+NAMES_SHOWN_MAX = 8
 # All results are read for it, 500 in some 50 ms of CPU; of more trials `plot` tells it.
 IMPORTANCE_TRIALS_MAX = 500
 
@@ -21,11 +22,29 @@ IMPORTANCE_TRIALS_MAX = 500
 def search_lines(seen: View, reading: Reading) -> Iterator[tuple[str, list[str]]]:
     """(label, lines) of what there is to say."""
     found = (
+        ("Reported", _reported(seen, reading)),
         ("Rungs", _rungs(seen)),
         ("Stopped", _stopped(seen, reading)),
         ("Importance", _importance(seen, reading)),
     )
     yield from ((label, lines) for label, lines in found if lines)
+
+
+def _reported(seen: View, reading: Reading) -> list[str]:
+    """What the first trial that succeeded did report, where no trial has told the search's metric:
+    a name that is only spelled otherwise is found here.
+    """
+    wanted = seen.map("metric").get("name")
+    if not isinstance(wanted, str) or seen.map("best") or not seen.count("succeeded"):
+        return []
+    succeeded = (one.run for one in reading.tasks(seen) if one.state == SUCCEEDED)
+    run = next(succeeded, None)
+    names = reading.metric_names(run.name) if run is not None else []
+    if run is None or wanted in names:
+        return []
+    told = and_more(names, most=NAMES_SHOWN_MAX) or "nothing"
+    near = did_you_mean(wanted, names)
+    return [safe(f"{told} ({seen.kind.unit} {run.index})" + (f"; {near}" if near else ""))]
 
 
 def _rungs(seen: View) -> list[str]:

@@ -27,6 +27,7 @@ from fleetctl.engine.wandb.opening import attached, found_again, made, path_of
 from fleetctl.engine.wandb.ties import PAUSED as BY_US
 from fleetctl.engine.wandb.ties import PAUSING, Ties, assigned, keep, ties_of
 from fleetctl.specs.kinds.sweep import SweepSpec
+from fleetctl.specs.values.hints import with_hint
 from fleetctl.wandb import calls
 from fleetctl.wandb.client import Ask
 
@@ -39,6 +40,14 @@ READS_EACH = 3  # heartbeats between two looks at the sweep itself
 BELIEVED = 3  # answers of the same sort before a sweep counts as cancelled or gone
 AGAIN = frozenset({"running", "finished"})  # runs that somebody has begun: not to be begun again
 RUN_FOUND = "WandbRunFound"
+NOWHERE_HINT = (
+    "its page is at ENTITY/PROJECT/sweeps/ID: name these in `wandb: {entity, project, sweepId}`, "
+    "and use a key that may see them"
+)
+GONE_HINT = (
+    "it was deleted there, or its key may not see it any more; `fleetctl delete` and `apply` again "
+    "make a new one"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +121,7 @@ class Talk:
         if spec.attaches:
             home = await attached(ask, spec)
             if home is None:
-                self._miss(f"W&B has no sweep {path_of(spec)}; see `spec.wandb`")
+                self._miss(f"W&B has no sweep {path_of(spec)}", hint=NOWHERE_HINT)
                 return False
         else:
             row = self._state.store.resources.of(self._uid)
@@ -142,7 +151,7 @@ class Talk:
         home = self._home()
         found = await calls.read(ask, home.id, entity=home.entity, project=home.project)
         if found is None:
-            self._miss(f"W&B has no sweep {home.path} any more")
+            self._miss(f"W&B has no sweep {home.path} any more", hint=GONE_HINT)
             return
         if found.state == CANCELED and self._odd + 1 < BELIEVED:
             self._odd += 1
@@ -160,12 +169,13 @@ class Talk:
             )
         )
 
-    def _miss(self, text: str) -> None:
+    def _miss(self, text: str, *, hint: str) -> None:
         """Raises Unavailable until it is said so often that it is believed."""
         self._odd += 1
         if self._odd < BELIEVED:
-            raise Unavailable(text, reason=SWEEP_GONE)
-        self._tell(replace(self.report, home=self._ties().home, gone=text, trouble=None))
+            raise Unavailable(text, reason=SWEEP_GONE, hint=hint)
+        gone = with_hint(text, hint)
+        self._tell(replace(self.report, home=self._ties().home, gone=gone, trouble=None))
 
     def _cannot_tell(self, what: str) -> None:
         """An older server has no such question."""
@@ -310,7 +320,8 @@ class Talk:
             elif order.type == "exit" and not run:
                 self._keep(self._ties().without_agent(agent))
         self._unsure.discard(agent)
-        return {order.type for order in orders}
+        # Of one with a run, `exit` says nothing of what W&B still has to hand out.
+        return {order.type for order in orders if not (run and order.type == "exit")}
 
     def _take(self, agent: str, run: str, params: Mapping[str, Any]) -> None:
         """It is ours from now on, whatever happens to this controller."""

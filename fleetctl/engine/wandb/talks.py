@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.common.errors import FleetctlError, NotFound, Refused, Unavailable
 from fleetctl.common.tasks import cancel, woken
 from fleetctl.controllers.wandb.handed import names_of
 from fleetctl.engine.execute.secrets import Found
@@ -124,7 +124,7 @@ class Talks:
         trouble: FleetctlError | None = None
         try:
             ask = self._ask(spec, track.resource.namespace)
-            answer = await guarded(talk.turn(spec, ask), what="talk", key=uid)
+            answer = await guarded(_turned(talk, spec, ask), what="talk", key=uid)
             if isinstance(answer, NoAnswer):
                 trouble = Unavailable(f"W&B: {answer.why}", reason="Unreachable")
         except FleetctlError as error:
@@ -162,3 +162,11 @@ class Talks:
         if self._connect is None:
             raise Unavailable("this engine does not talk to W&B", reason="Unavailable")
         return self._connect(names_of(spec)[2], key)
+
+
+async def _turned(talk: Talk, spec: SweepSpec, ask: Ask) -> None:
+    """What W&B does not find, such as an entity, is waited for like what it refuses."""
+    try:
+        await talk.turn(spec, ask)
+    except NotFound as error:
+        raise Refused(str(error), hint=error.hint) from error

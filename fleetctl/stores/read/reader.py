@@ -58,6 +58,7 @@ class RunRow(NamedTuple):
     usd_per_s: float | None = None  # None = the price is not known
     placed: str = ""  # why it is at this provider; empty where there was no choice
     content: str = ""  # what its unit stood for when it began; empty: not known
+    wandb: str = ""  # the run at W&B that it is an attempt of; empty: none
 
 
 RUN_COLUMNS = len(RunRow._fields)
@@ -353,9 +354,9 @@ def _texts(stored: str) -> dict[str, str]:
 
 
 def _run(row: tuple[Any, ...]) -> RunRow:
-    *columns, usd, params, placed, content = row
+    *columns, usd, params, placed, content, wandb = row
     index, attempt, state, name, provider, sandbox, *rest, sandbox_open = columns
     sandbox = name if sandbox is None else sandbox
     begun = (index, attempt, STATES[state], name, provider, sandbox)
-    texts = (placed or "", content or "")
+    texts = (placed or "", content or "", wandb or "")
     return RunRow._make((*begun, *rest, bool(sandbox_open), params, usd, *texts))

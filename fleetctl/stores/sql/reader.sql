@@ -54,7 +54,7 @@ FROM resources JOIN specs USING (rid) WHERE uid = ?;
 -- Parameters: uid, index or NULL, a bit for every state that is wanted.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word, stood_for.word
+    why.word, stood_for.word, wandb
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
@@ -66,7 +66,7 @@ ORDER BY idx, attempt;
 -- As `runs`, with the result.
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word, stood_for.word, result
+    why.word, stood_for.word, wandb, result
 FROM resources CROSS JOIN runs USING (rid)
     JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
@@ -78,7 +78,7 @@ ORDER BY idx, attempt;
 -- name: run
 SELECT idx, attempt, state, runs.name, provider.word, sandbox, handle, runs.created_at_s,
     started_at_s, ended_at_s, exit_code, reason, message, sandbox_open, usd_per_s, params,
-    why.word, stood_for.word
+    why.word, stood_for.word, wandb
 FROM runs JOIN words AS provider ON provider.word_id = runs.provider
     LEFT JOIN words AS why ON why.word_id = runs.placed
     LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content

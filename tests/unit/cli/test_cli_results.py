@@ -16,7 +16,7 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.cli.report.results import _fitted
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.text import width
-from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.controllers.model import Metric, Resource, Run, RunState
 from fleetctl.stores.read.reader import ResourceRow
 from fleetctl.stores.sqlite.store import open_store
 from fleetctl.views.objects import view
@@ -37,6 +37,15 @@ def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(tmp_path, monkeypatch, metrics=wanted)
 
 
+def test_a_metric_that_is_spelled_otherwise_is_found_in_describe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored(tmp_path, monkeypatch, metric={"name": "val/los"}, succeeded=4)
+    out = io.StringIO()
+    assert guarded(["describe", "sweep/x"], Screen(out, io.StringIO())) == 0
+    assert "Reported:    epoch, val/loss (trial 0); did you mean `val/loss`?" in out.getvalue()
+
+
 def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **aim: object) -> None:
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     status = {
@@ -55,7 +64,8 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **aim: object) -> No
             result = (
                 None if loss is None else json.dumps({"loss": loss, "lr": index, "text": "y" * 90})
             )
-            store.runs.advance(done, result=result)
+            told = [Metric(at, 0, name, 1.0, 7.0) for at, name in enumerate(("val/loss", "epoch"))]
+            store.runs.advance(done, result=result, metrics=told)
     store.close()
 
 

@@ -88,6 +88,27 @@ async def test_the_decision_is_stored_before_the_stop_and_carried_out_after_a_cr
         assert fleet.status("sw")["stopped"] == 1
 
 
+async def test_the_stop_is_asked_at_the_decision_and_confirmed_after_its_grace() -> None:
+    """Of a program that hears no signal, by the rows and the clock of the simulated world."""
+    grace_s, within_s = 5.0, 10.0
+    async with Fleet() as fleet:
+        slow = sweep(2)
+        slow["template"] |= {"terminationGracePeriodSeconds": grace_s}
+        await fleet.apply("Sweep", "sw", slow)
+        await report(fleet, 0, 1.0, 1.0)
+        fleet.local.deaf = True
+        doomed = fleet.local.run(1)
+        decided_s = fleet.clock.now_s()
+        await report(fleet, 1, 9.0, 9.0)
+        assert (fleet.local.stops, fleet.local.graces) == ([doomed], {doomed: grace_s})
+        await fleet.later(grace_s)
+        fleet.local.finish(1, ok=False, reason="Signal:KILL")
+        await fleet.settle()
+        (gone,) = [run for run in fleet.runs("sw") if run.index == 1]
+        assert (gone.state, gone.reason) == (RunState.STOPPED, REASON)
+        assert gone.ended_at_s is not None and gone.ended_at_s - decided_s <= within_s
+
+
 async def test_a_stopped_trial_is_no_failure_and_no_success_even_when_it_exits_well() -> None:
     async with Fleet() as fleet:
         await fleet.apply("Sweep", "sw", {**sweep(2, early_terminate=HARSH), "maxFailedIndexes": 0})

@@ -336,34 +336,39 @@ ATTEMPT_HEADER = ("INDEX", "ATTEMPT", "STATUS", "REASON", "PROVIDER", "STARTED",
 RUN_COST = ("COST",)
 UNWANTED = "NoLongerWanted"  # as an attempt is stopped for that
 RUN_WIDE = ("EXIT", "RUN", "PARAMS", "MESSAGE", "WHY THERE")
+RUN_AT_WANDB = ("W&B RUN",)
 
 
 class TaskColumns(NamedTuple):
     """Which columns a list of tasks has. attempts: a line for every run. cost: where the work has
-    cost anything. named: the unit's word where each has a name, which is its parameter.
+    cost anything. named: the unit's word where each has a name, which is its parameter. at_wandb:
+    where each is a run at W&B.
     """
 
     wide: bool = False
     attempts: bool = False
     cost: bool = False
     named: str = ""
+    at_wandb: bool = False
 
     @classmethod
     def of(cls, seen: View, *, wide: bool, attempts: bool) -> TaskColumns:
         actual = seen.map("cost").get("actual")
         cost = isinstance(actual, (int, float)) and actual > 0 and not attempts
-        return cls(wide, attempts, cost or wide, seen.kind.unit if seen.kind.named else "")
+        named = seen.kind.unit if seen.kind.named else ""
+        return cls(wide, attempts, cost or wide, named, wide and bool(seen.map("wandb")))
 
     @property
     def header(self) -> tuple[str, ...]:
         index, *rest = ATTEMPT_HEADER if self.attempts else TASK_HEADER
         named = (index, *((self.named.upper(),) if self.named else ()), *rest)
-        return (*named, *(RUN_COST if self.cost else ()), *(RUN_WIDE if self.wide else ()))
+        wide = (*RUN_WIDE, *(RUN_AT_WANDB if self.at_wandb else ())) if self.wide else ()
+        return (*named, *(RUN_COST if self.cost else ()), *wide)
 
 
 def task_row(task: Task, now_s: float, columns: TaskColumns) -> list[str]:
     """One line of `get tasks`, or of `get attempts`."""
-    run, (wide, attempts, cost, named) = task.run, columns
+    run, (wide, attempts, cost, named, at_wandb) = task.run, columns
     middle = [safe(task.shown), (safe(task.reason) if task.wanted else UNWANTED) or NONE]
     name = [safe(str(parsed(run.params).get(named) or NONE))] if named else []
     row = [str(run.index), *name, *(
@@ -382,6 +387,8 @@ def task_row(task: Task, now_s: float, columns: TaskColumns) -> list[str]:
         row.append(safe(assignments(parsed(run.params))) or NONE)
         row.append(safe(shorten(last_line(run.message), WHY_CHARS_MAX)) or NONE)
         row.append(safe(run.placed) or NONE)
+    if at_wandb:
+        row.append(safe(run.wandb) or NONE)
     return row
 
 

@@ -14,7 +14,7 @@ from fleetctl.specs.kinds.registry import API_VERSION
 from fleetctl.views.kinds import Target, target
 from fleetctl.views.objects import View, parsed
 from fleetctl.views.reading import Reading, must_find
-from fleetctl.views.tasks import Task, task_usd, with_queued
+from fleetctl.views.tasks import Task, task_usd, wandb_run, with_queued
 
 
 def get_tasks(args: Namespace, reading: Reading, screen: Screen, *, attempts: bool) -> int:
@@ -70,7 +70,7 @@ def _read(seen: View, reading: Reading, args: Namespace, *, attempts: bool) -> I
     now_s = SystemClock().now_s()
     return picked(
         found,
-        lambda one, _parts: task_document(one, seen.key, now_s),
+        lambda one, _parts: task_document(one, seen, now_s),
         fields=args.fields,
         sort_by=args.sort_by,
     )
@@ -85,7 +85,7 @@ def _show(
     if output in ("json", "yaml"):
         from fleetctl.cli.output.documents import write
 
-        items = [task_document(one, seen.key, now_s) for one in found]
+        items = [task_document(one, seen, now_s) for one in found]
         write({"apiVersion": API_VERSION, "kind": "List", "items": items}, output, screen)
     elif output == "name":
         for one in found:
@@ -94,7 +94,7 @@ def _show(
         from fleetctl.cli.output.templates import TASK_CSV, writer
 
         write = writer(output, TASK_CSV, screen, headers=headers)
-        write(task_document(one, seen.key, now_s) for one in found)
+        write(task_document(one, seen, now_s) for one in found)
     else:
         columns = TaskColumns.of(seen, wide=output == "wide", attempts=attempts)
         return bool(_table(found, screen, columns, headers=headers))
@@ -117,7 +117,7 @@ def _rows(found: Iterable[Task], columns: TaskColumns) -> Iterator[list[str]]:
     return (task_row(one, now_s, columns) for one in found)
 
 
-def task_document(one: Task, owner: str, now_s: float) -> Mapping[str, object]:
+def task_document(one: Task, seen: View, now_s: float) -> Mapping[str, object]:
     """A task, or an attempt, as an object of its own."""
     run = one.run
     status: dict[str, object] = {
@@ -135,6 +135,8 @@ def task_document(one: Task, owner: str, now_s: float) -> Mapping[str, object]:
     for key, at_s in (("startTime", run.started_at_s), ("completionTime", run.ended_at_s)):
         if at_s is not None:
             status[key] = timestamp(at_s)
+    if place := wandb_run(one, seen):
+        status["wandb"] = place
     spent = task_usd(one, now_s) if one.begun else None
     status["cost"] = {"actual": None if spent is None else round(spent, 6)}
     return {
@@ -142,7 +144,7 @@ def task_document(one: Task, owner: str, now_s: float) -> Mapping[str, object]:
         "kind": "Task",
         "metadata": {
             "name": run.name,
-            "owner": owner,
+            "owner": seen.key,
             "index": run.index,
             "attempt": run.attempt,
             **({"creationTimestamp": timestamp(run.created_at_s)} if one.begun else {}),
@@ -211,14 +213,14 @@ def _change_printer(
         now_s = SystemClock().now_s()
         if write is not None:
             for one in changed:
-                write([task_document(one, seen.key, now_s)], one=True)
+                write([task_document(one, seen, now_s)], one=True)
         elif output == "name":
             for one in changed:
                 screen.data(safe(one.run.name))
         elif output in ("json", "yaml"):
             from fleetctl.cli.output.documents import write_stream
 
-            write_stream([task_document(one, seen.key, now_s) for one in changed], output, screen)
+            write_stream([task_document(one, seen, now_s) for one in changed], output, screen)
         else:
             columns = TaskColumns.of(seen, wide=output == "wide", attempts=attempts)
             widths = _table(changed, screen, columns, headers=headers, widths=widths)

@@ -32,6 +32,8 @@ def commands(world: World, agent: Agent, sweep: Sweep, states: Mapping[str, Any]
             run.stopping = run.stopping or run.live
         if world.settings.cancels_by_exit:
             return _dismissed(agent)
+    if agent.reported and world.settings.exits_the_busy:
+        return _dismissed(agent)
     if agent.reported:
         return [
             {"type": "stop", "run_id": run}

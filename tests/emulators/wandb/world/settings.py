@@ -31,6 +31,7 @@ class Settings:
     crashes_after_s: float = math.inf
     # A cancelled sweep's agents get `exit` at once, which kills; else `stop` for each run first.
     cancels_by_exit: bool = False
+    exits_the_busy: bool = False  # agents that report a run are sent away
     warnings: tuple[str, ...] = ()  # configValidationWarnings of the next sweeps
     features: tuple[str, ...] = ()  # of the server, by name, that are on
 

@@ -1,0 +1,13 @@
+"""Annotations of ours whose content is for the engine alone, long JSON: documents leave them out,
+and `status` has what people need of them.
+"""
+
+from __future__ import annotations
+
+# The trials that `priorTrials` took, when their sweep was over.
+PRIOR = "fleetctl.dev/prior-trials"
+# The sweep at W&B that a `backend: wandb` stands for, and what it has handed out; see
+# engine/wandb/ties.py.
+WANDB = "fleetctl.dev/wandb"
+
+BOOKKEEPING = frozenset({PRIOR, WANDB})
