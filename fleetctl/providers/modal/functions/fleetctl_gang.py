@@ -155,7 +155,8 @@ class Gang:
         self._write_table()
         self._look_for_stragglers()
         failed = any(end is not None and not end["ok"] for end in self._ends[1:])
-        if failed and not self._consequence:
+        stopped = self._outside_at_s < float("inf")  # the others may be through with it already
+        if failed and not stopped and not self._consequence:
             self._consequence = True
             self.stop_others(self._grace_s)
             stop(self._grace_s)

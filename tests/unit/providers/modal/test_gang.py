@@ -1,8 +1,9 @@
-"""A node of a clustered function that falls behind: told by node 0, of what all say in the Dict."""
+"""What node 0 of a clustered function makes of what all nodes say in the Dict."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,3 +59,33 @@ def test_node_0_names_the_one_that_falls_behind_once(
     lines = (tmp_path / "0.jsonl").read_bytes().splitlines(keepends=True)
     told = [parse(line).stragglers for line in lines if b"straggler" in line]
     assert told == [("node 2: 3.1 s behind",)]
+
+
+@pytest.mark.parametrize(
+    ("from_outside", "reason"), [(True, "Stopped"), (False, "ExitCode:3")], ids=["stop", "failure"]
+)
+def test_a_stop_is_the_end_of_all_also_where_another_node_ends_first(
+    from_outside: bool, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latch = Latch()
+    nodes = [node(rank, latch, tmp_path, monkeypatch) for rank in range(3)]
+    stops: list[float] = []
+    if from_outside:
+        nodes[0].stopped(5.0)
+    for gang in nodes[1:]:
+        latch[f"run-0.cu-1.n{gang.rank}"] = json.dumps({"beat": 1, "end": over(gang.rank, reason)})
+    nodes[0].look(stops.append)
+    assert stops == ([] if from_outside else [5.0])  # whoever stopped it has told this node too
+    frames = nodes[0].concluded(
+        b'{"e":"ended"}\n', over(0, "Stopped") | {"open": False}, lambda: None
+    )
+    ended = json.loads(frames.splitlines()[-1])
+    assert (ended["reason"], ended.get("node")) == (reason, None if from_outside else 1)
+
+
+def over(rank: int, reason: str) -> dict[str, Any]:
+    stopped = rank > 0 and reason == "Stopped"
+    told = {"stopped": True, "reason": "NodeEnded"} if stopped else {"reason": reason}
+    at_s = time.time()
+    known = {"ok": False, "infra": False, "message": "", "exit": None}
+    return {**known, "at": at_s, "left_at": at_s, **told}
