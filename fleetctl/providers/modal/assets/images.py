@@ -184,7 +184,8 @@ def _build_failure(error: modal.exception.ImageBuildError, log: BuildLog) -> Fle
 
 def function_part(name: str) -> bytes:
     """Text of what the body of a function finds beside the guest as `<name>.py`."""
-    return (Path(__file__).parents[1] / "functions" / f"fleetctl_{name}.py").read_bytes()
+    shipped = Path(__file__).parents[1] / "functions" / "container"
+    return (shipped / f"fleetctl_{name}.py").read_bytes()
 
 
 def _guest(home: Path) -> Path:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     Deployed = modal.Function[[str], bytes, bytes]
 
 BODY = "fleetctl_body"
+BODY_FILE = Path(__file__).with_name("container") / f"{BODY}.py"
 APPS = "fleetctl-fn-"  # begins the name of every app that holds a function
 FUNCTION = "run"  # the name of the one function of each app
 DEPLOY_S = 300.0  # its image is built before
@@ -115,7 +116,7 @@ class Deployments:
         """A function of the content. Values of secrets are hashed under a key of this machine."""
         template, function = wanted.template, wanted.function
         parts = [*map(function_part, FUNCTION_PARTS)]
-        parts.append(Path(__file__).with_name(f"{BODY}.py").read_bytes())
+        parts.append(BODY_FILE.read_bytes())
         facts = [
             template.model_dump(mode="json", include=_CONTENT, exclude_defaults=True),
             [clusters.size(template), rdma_of(template)],
@@ -299,8 +300,7 @@ def _body() -> ModuleType:
     container need not be ours.
     """
     if BODY not in sys.modules:
-        path = Path(__file__).with_name(f"{BODY}.py")
-        spec = importlib.util.spec_from_file_location(BODY, path)
+        spec = importlib.util.spec_from_file_location(BODY, BODY_FILE)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)

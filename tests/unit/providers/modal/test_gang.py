@@ -11,8 +11,8 @@ from typing import Any
 import modal
 import pytest
 
-from fleetctl.providers.modal.functions import fleetctl_gang
-from fleetctl.providers.modal.functions.fleetctl_gang import Gang
+from fleetctl.providers.modal.functions.container import fleetctl_gang
+from fleetctl.providers.modal.functions.container.fleetctl_gang import Gang
 from fleetctl.providers.rundir.journal import parse
 
 ORDER = {"run": "run-0", "ray": None, "grace_s": 5.0}

@@ -1,0 +1,1 @@
+"""What is shipped into the containers of functions, beside the guest."""
