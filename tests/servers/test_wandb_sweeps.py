@@ -334,6 +334,7 @@ def test_it_attaches_to_a_sweep_and_reads_its_search_there(
         fleet.sweep(None, wandb={"sweepId": there}, trials=3)
         status = await fleet.phase("Succeeded", "lr")
         assert (status["total"], status["metric"]["name"]) == (3, "loss")
+        assert status["wandb"]["state"] == "RUNNING"  # not as it was before the first run
         assert sorted(handed(wandb_emulator)) == EACH_ONCE[:3]
 
     tell(tale)

@@ -18,6 +18,7 @@ from fleetctl.controllers.wandb.handed import (
     FINISHED,
     OPEN_STATES,
     PAUSED,
+    PENDING,
     RUNNING,
     SWEEP_GONE,
     Home,
@@ -315,6 +316,8 @@ class Talk:
                 self._take(agent, order.run, order.params or {})
                 if order.type == "run" and self.report.run_count is not None:
                     self.report = replace(self.report, run_count=self.report.run_count + 1)
+                if self.report.state == PENDING:  # not any more: the next look may never come
+                    self._tell(replace(self.report, state=RUNNING))
             elif order.type == "stop":
                 self._tell(replace(self.report, stopped=self.report.stopped | {order.run}))
             elif order.type == "exit" and not run:
