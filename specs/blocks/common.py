@@ -99,6 +99,10 @@ class ParamsFrom(Spec):
     )
 
 
+# Fields of a GangTemplate that a manifest has beside its template.
+BESIDE_TEMPLATE = ("nodes", "ray", "rdma")
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """What some units of an object run and where: kinds whose units differ have several.
@@ -114,7 +118,9 @@ class Part:
 
     def at(self, field: str) -> tuple[str | int, ...]:
         """The path in a manifest of a field of its template, by the model's name for it."""
-        return ("spec", *(self.path if field in self.own else ("template",)), field)
+        if field in self.own:
+            return ("spec", *self.path, field)
+        return ("spec", field) if field in BESIDE_TEMPLATE else ("spec", "template", field)
 
     @property
     def placement_at(self) -> tuple[str | int, ...]:

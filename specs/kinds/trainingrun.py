@@ -113,7 +113,10 @@ class Stage(Spec):
 class TrainingRunSpec(Execution):
     """One long job; its units are its stages, one after the other."""
 
-    template: Template = Field(description="What each stage runs unless it says otherwise.")
+    template: Template = Field(
+        default_factory=Template,
+        description="What each stage runs unless it says otherwise; default: what they say.",
+    )
     nodes: Nodes = Field(
         default=ONE,
         description="Machines that work together, or `{min: 2, max: 4}` of them; default 1.",

@@ -110,6 +110,7 @@ def _place(place: Place) -> dict[str, object]:
     least = per_hour(place.least_usd_per_s)
     return {
         **({"name": place.name, "gpu": place.gpu} if place.name else {}),
+        **({"nodes": place.nodes} if place.nodes else {}),
         "provider": judged.provider,
         "fits": judged.fits,
         "chosen": judged.won,

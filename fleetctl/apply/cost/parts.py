@@ -16,6 +16,7 @@ from fleetctl.apply.cost.report import Place
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.placement import Capacity, Judgement, Offer, Placement, judge
 from fleetctl.controllers.reuse.impact import Impact
+from fleetctl.specs.blocks.nodes import ONE, nodes_of
 from fleetctl.specs.blocks.template import Gpu, Template
 from fleetctl.stores.read.read_only import Snapshot
 
@@ -193,6 +194,7 @@ def _place(
     gpu: str,
 ) -> Place:
     least = market.least_usd_per_s(judgement.provider, group.template, namespace)
+    nodes = nodes_of(group.template)
     return Place(
         judged=judgement,
         units=units,
@@ -202,6 +204,7 @@ def _place(
         least_usd_per_s=least,
         name=group.name,
         gpu=gpu,
+        nodes="" if nodes == ONE else str(nodes),
     )
 
 

@@ -28,7 +28,7 @@ class Verb(Enum):
 class Place:
     """A candidate of the placement and what it gets. least_usd_per_s: where its template lists
     several GPUs, the price of the cheapest; that of the judgement is of the dearest. name: of the
-    unit, where each has its own template.
+    unit, where each has its own template. nodes: of one attempt, `4` or `2 to 4`; "" for one.
     """
 
     judged: Judgement
@@ -39,6 +39,7 @@ class Place:
     least_usd_per_s: float | None = None
     name: str = ""
     gpu: str = ""
+    nodes: str = ""
 
 
 @dataclass(frozen=True, slots=True)

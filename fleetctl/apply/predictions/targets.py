@@ -16,7 +16,7 @@ from fleetctl.manifest.hints.words import listed, meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.providers.contract.base import Foreseeing, Foreseen
-from fleetctl.specs.blocks.common import Execution, Part
+from fleetctl.specs.blocks.common import BESIDE_TEMPLATE, Execution, Part
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import parse_spec
@@ -132,8 +132,11 @@ async def _refusal(
     """Why this candidate can never run it, or waits for what is not there."""
     backend = world.providers[name]
     if why := backend.contract.cannot_join(name, template):
-        message = why.replace(f"provider `{name}` ", "it ", 1)
-        return _No(name, message, backend.contract.joins_hint(template), Sort.NEVER)
+        alone = len(part.placement.candidates) == 1
+        message = why if alone else why.replace(f"provider `{name}` ", "it ", 1)
+        contract = backend.contract
+        field = (contract.joins_field(template),)
+        return _No(name, message, contract.joins_hint(template), Sort.NEVER, field)
     foreseen: _No | None = None
     if isinstance(backend, Foreseeing):
         found = await backend.foresee(template, world.account(name))
@@ -165,7 +168,7 @@ def _single(no: _No, at: Path, part: Part) -> Finding:
     """At the field of the template that it is about, else where the place is named."""
     if no.field:
         path: Path = (*part.at(no.field[0]), *no.field[1:])
-        if part.template.function is not None:
+        if part.template.function is not None and no.field[0] not in BESIDE_TEMPLATE:
             path = ("spec", "template", "function")
         return Finding(path, path, _said(no.provider, no.why, no.field), no.hint)
     return Finding(at, at, _said(no.provider, no.why, ()), no.hint)

@@ -12,6 +12,7 @@ from fleetctl.cli.follow.logs_select import Pick, ending, pick_of
 from fleetctl.cli.follow.supervise import detached
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import working_objects
+from fleetctl.cli.targets.task import require_node
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.home import home
@@ -19,7 +20,7 @@ from fleetctl.common.text import plural, safe
 from fleetctl.views.kinds import commands
 from fleetctl.views.objects import View
 from fleetctl.views.reading import Reading, open_reading
-from fleetctl.views.tasks import CACHED
+from fleetctl.views.tasks import CACHED, Task
 
 PAGE = """\
 KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS
@@ -41,7 +42,7 @@ examples:
   fleetctl logs job/chunks --build -f
 
 exit codes:
-  0 ok, 2 wrong usage, 4 no such object or task, 130 interrupted (work goes on)
+  0 ok, 2 wrong usage, 4 no such object, task or node, 130 interrupted (work goes on)
 """
 
 
@@ -108,6 +109,7 @@ def _build(
 
 def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Screen) -> None:
     shown = cached = 0
+    absent: list[tuple[str, Task]] = []  # what has not begun the node that alone was asked for
     for task in pick.tasks(seen, reading):
         shown += 1
         uid = ""
@@ -123,9 +125,13 @@ def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Scr
         stream.drain()
         stream.finish()
         if pick.node and not stream.begun:
-            screen.talk(f"{stream.name} -- has started no node {pick.node}; {ending(task)}")
+            absent.append((stream.name, task))
         elif stream.empty:
             screen.talk(f"{stream.name} -- no output; {ending(task)}")
+    if absent and len(absent) == shown and not pick.several:
+        require_node(seen, absent[-1][1], pick.node or 0)
+    for name, task in absent:
+        screen.talk(f"{name} -- has started no node {pick.node}; {ending(task)}")
     if cached:
         whose = f"fleetctl get tasks {safe(seen.key)} -o wide"
         units = plural(cached, seen.kind.unit)

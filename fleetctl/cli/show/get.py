@@ -71,7 +71,7 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    made.add_argument("words", nargs="+", metavar="KIND", help="what to list")
+    made.add_argument("words", nargs="*", metavar="KIND", help="what to list")
     add_output(made, *FORMATS)
     made.add_argument(
         "-w",
@@ -100,6 +100,12 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
+    if not args.words:
+        raise UsageError(
+            "`fleetctl get` does not say what to list",
+            hint="`fleetctl get all`, or a kind: jobs, sweeps, trainingruns, volumes;"
+            " `fleetctl api-resources` lists them",
+        )
     first = args.words[0].lower()
     with open_reading(home()) as reading:
         if first in TASKS or first in ATTEMPTS:

@@ -74,7 +74,7 @@ def beside(wanted: Target, which: Which, home: Path) -> Beside:
             raise UsageError(f"a {seen.kind.name} runs nothing that could be entered")
         index = index_called(seen, which.stage, reading) if which.stage else which.index
         task = _task(seen, index, reading)
-        _has_node(seen, task, which.node)
+        require_node(seen, task, which.node)
         template = template_of(seen, task.run)
         secrets = _secrets(template, seen.resource.namespace, reading)
     run = task.run
@@ -100,15 +100,26 @@ def beside(wanted: Target, which: Which, home: Path) -> Beside:
     return Beside(way_in, place, f"{called(seen, run)} of {safe(seen.key)}")
 
 
-def _has_node(seen: View, task: Task, node: int) -> None:
-    """As far as is known: how the nodes stand is told once they are made. Raises NotFound."""
+def require_node(seen: View, task: Task, node: int) -> None:
+    """Raises NotFound where the object has no such node: as its nodes stand, or, before they are
+    made, as its spec says; of stages that differ, by the one with the most.
+    """
     nodes = seen.status.get("nodes")
-    count = len(nodes) if isinstance(nodes, list) else 1
-    if node >= count and (isinstance(nodes, list) or "nodes" not in seen.spec()):
+    count = len(nodes) if isinstance(nodes, list) else _nodes_max(seen)
+    if node >= count:
         raise NotFound(
             f"{called(seen, task.run)} of {safe(seen.key)} has no node {node}",
             hint=f"it has nodes 0 to {count - 1}" if count > 1 else "it has one node, 0",
         )
+
+
+def _nodes_max(seen: View) -> int:
+    """The most that its spec asks for; 1 where it does not say."""
+    spec = seen.spec()
+    stages = spec.get("stages")
+    parts = [spec, *(mapping(it) for it in (stages if isinstance(stages, list) else ()))]
+    asked = [mapping(it.get("nodes")).get("max", it.get("nodes")) for it in parts]
+    return max([1, *(it for it in asked if isinstance(it, int))])
 
 
 def called(seen: View, run: RunRow) -> str:

@@ -1,4 +1,6 @@
-"""Checkpoints that nobody could save or resume: on no volume, or handed to no command."""
+"""Checkpoints that nobody could save, resume or look at: on no volume, handed to no command, or in
+the containers of a function.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from fleetctl.manifest.messages import Finding
+from fleetctl.specs.blocks.checkpoint import Checkpoint
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Image, Template
 from fleetctl.specs.kinds.trainingrun import TrainingRunSpec
@@ -13,6 +16,8 @@ from fleetctl.specs.values.scalars import Spec
 
 _PATH = ("spec", "checkpoint", "path")
 _ARGUMENTS = ("spec", "checkpoint", "resumeArgs")
+# What is done by who looks at the directory, and how a manifest spells it.
+_WATCHED = {"resume_args": "resumeArgs", "keep": "keep", "format": "format", "verify": "verify"}
 _ADDED = " is added to a `command`"
 _MIRROR = ("spec", "checkpoint", "mirror")
 # What brings fsspec and its way to a place; any of them will do.
@@ -36,6 +41,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         yield from _unsaved(spec)
         yield from _unheard(spec)
         yield from _unmirrored(spec)
+        yield from _unwatched(spec)
 
 
 def _unsaved(spec: TrainingRunSpec) -> Iterator[Finding]:
@@ -113,3 +119,23 @@ def _project(requirement: str) -> str:
     """The name in `s3fs[boto]>=2024.2`."""
     match = re.match(r"[A-Za-z0-9._-]+", requirement)
     return re.sub(r"[-_.]+", "-", match[0]).lower().replace("-", "_") if match else ""
+
+
+def _unwatched(spec: TrainingRunSpec) -> Iterator[Finding]:
+    """A function calls the program as it is: nobody looks for its checkpoints there."""
+    checkpoint = spec.checkpoint
+    if checkpoint is None or not spec.template.is_function:
+        return
+    usual = Checkpoint(path=checkpoint.path)
+    asked = [
+        name
+        for field, name in _WATCHED.items()
+        if getattr(checkpoint, field) != getattr(usual, field)
+    ]
+    if checkpoint.resume.startswith("step:"):
+        asked.append("resume")
+    for name in asked:
+        at = ("spec", "checkpoint", name)
+        message = " has no effect: nobody looks at the checkpoints of a function"
+        hint = f"use `runtime: sandbox`; or leave `{name}` out, and let the program resume itself"
+        yield Finding(at, at, message, hint)

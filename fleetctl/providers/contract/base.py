@@ -78,14 +78,21 @@ class Contract:
             return f"provider `{provider}` joins no machines by RDMA"
         return ""
 
+    def joins_field(self, template: Template) -> str:
+        """What asks for it where `cannot_join` says why not: `nodes`, `ray` or `rdma`."""
+        nodes = nodes_of(template).min
+        if nodes > self.nodes_max or (template.is_function and nodes > 1):
+            return "nodes"
+        ray = ray_of(template).enabled
+        return "ray" if ray and (template.is_function or not self.ray) else "rdma"
+
     def joins_hint(self, template: Template) -> str:
         """What would help where `cannot_join` says why not."""
         if template.is_function:
             return "use `nodes: 1`, and no `ray`"
         if nodes_of(template).min > self.nodes_max:
             return f"use `nodes: {self.nodes_max}`, or place it elsewhere"
-        extra = "ray" if ray_of(template).enabled and not self.ray else "rdma"
-        return f"leave `{extra}` out, or place it elsewhere"
+        return f"leave `{self.joins_field(template)}` out, or place it elsewhere"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,13 @@ STATUS = {"observedGeneration": 1, "phase": "Running", "total": 2}
 
 @pytest.fixture(autouse=True)
 def _stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two trainings: `a` was killed after step 12 and goes on from 10; `b` diverged."""
+    """Of three trainings `a` was killed after step 12 and goes on from 10, `b` diverged, and `c`
+    has reported nothing.
+    """
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     store = open_store(tmp_path / "home", SystemClock())
     with store.transaction():
-        for name in "ab":
+        for name in "abc":
             row = Resource(f"u-{name}", "TrainingRun", name, 1, 0, "{}", "", {}, {}, 5.0)
             kept = store.resources.put(row, expected_version=None)
             status = json.dumps(STATUS)
@@ -85,6 +87,12 @@ def test_two_trainings_are_drawn_in_one_picture() -> None:
     assert "trainingrun/a train" in drawn and "trainingrun/b train" in drawn
     over_time = told("plot", "tr/a", "--metric", "loss", "-x", "time")[1]
     assert "loss over time" in over_time and "last loss 1.25 after 1m53s" in over_time
+
+
+def test_an_object_without_the_metric_is_named_below_the_picture_of_the_others() -> None:
+    drawn = told("plot", "tr/a", "tr/b", "tr/c", "--metric", "loss")[1]
+    assert "trainingrun/c has reported no `loss`" in drawn
+    assert "reported no" not in told("plot", "tr/a", "tr/b", "--metric", "loss")[1]
 
 
 @pytest.mark.parametrize(

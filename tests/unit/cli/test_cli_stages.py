@@ -76,8 +76,14 @@ def test_no_stage_is_a_dash_in_a_list() -> None:
 
 
 def test_a_node_that_there_is_not_is_told_with_those_there_are() -> None:
-    assert shown("exec", "tr/running", "--node", "7", "--", "true").splitlines() == [
-        "error: stage train of trainingrun/running has no node 7",
-        "hint: it has nodes 0 to 2",
-    ]
-    assert "has started no node 7" in shown("logs", "tr/running", "--node", "7")
+    for words in (("exec", "tr/running", "--node", "7", "--", "true"),
+                  ("logs", "tr/running", "--node", "7")):  # fmt: skip
+        assert shown(*words).splitlines() == [
+            "error: stage train of trainingrun/running has no node 7",
+            "hint: it has nodes 0 to 2",
+        ]
+    assert guarded(["logs", "tr/running", "--node", "7"], Screen(io.StringIO(), io.StringIO())) == 4
+
+
+def test_a_node_that_has_not_begun_is_no_mistake() -> None:
+    assert "has started no node 2; running" in shown("logs", "tr/running", "--node", "2")

@@ -32,3 +32,4 @@ def test_the_hint_names_the_field_that_is_in_the_way(
     assert bool(why) == bool(hint)
     if why:
         assert contract.joins_hint(template) == hint
+        assert f"`{contract.joins_field(template)}" in hint

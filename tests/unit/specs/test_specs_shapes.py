@@ -204,3 +204,11 @@ def test_the_defaults_are_those_that_were_agreed() -> None:
     assert (VolumeSpec().provider, VolumeSpec().deletion_policy) == ("local", "Retain")
     assert SCRIPT.termination_grace_period_seconds == 10
     assert SecretSpec(from_env=("A",)).from_file == {}
+
+
+def test_stages_that_all_have_their_own_work_need_no_template() -> None:
+    spec = TrainingRunSpec.model_validate({"stages": [{"name": "a", "script": "x"}]})
+    assert spec.template_of(0) == Template(script="x")
+    assert parse_spec("TrainingRun", dump_spec(spec)) == spec
+    with pytest.raises(ValidationError, match="the template needs exactly one of"):
+        TrainingRunSpec.model_validate({})

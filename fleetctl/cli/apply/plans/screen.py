@@ -108,11 +108,17 @@ def _placement(planned: ObjectPlan, work: Work, screen: Screen) -> None:
     screen.data("")
     new = UNKNOWN if work.to_run is None else f"{work.to_run:,}"
     title = f"  PLACEMENT of {safe(planned.change.key)} ({new} {work.unit}{_s(work.to_run)})"
-    header = (title, "GPU", "$/H", "SLOTS", work.unit.upper() + "S", "EST. COST", "WHY")
+    header = [title, "GPU", "$/H", "SLOTS", work.unit.upper() + "S", "EST. COST", "WHY"]
+    gangs = any(place.nodes for place in work.places)
+    if gangs:
+        header.insert(1, "NODES")
     rows, ranks = [], Counter[str]()
     for place in work.places:
         ranks[place.name] += 1
-        rows.append(_place(ranks[place.name], place))
+        row = _place(ranks[place.name], place)
+        if gangs:
+            row.insert(1, place.nodes or "1")
+        rows.append(row)
     screen.table(header, rows)
 
 

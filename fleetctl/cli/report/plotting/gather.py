@@ -182,6 +182,7 @@ def _curves(views: Sequence[View], asked: Asked, reading: Reading) -> list[Chart
             _refuse_unknown(views, name, picked, reading)
     if not any(found.values()):
         return [_nothing(views, asked)]
+    notes += _without(views, found)
     if len(known) > len(names):
         reported = and_more([safe(name) for name in known], most=NAMES_MAX)
         notes.append(f"`--metric` picks of {reported}")
@@ -190,6 +191,21 @@ def _curves(views: Sequence[View], asked: Asked, reading: Reading) -> list[Chart
         metric_chart(safe(it), found[it], note if it == last else "", over=asked.over)
         for it in names
     ]
+
+
+def _without(views: Sequence[View], found: Mapping[str, Mapping[str, Curve]]) -> list[str]:
+    """Of several objects those that have no curve in a chart of the others."""
+    if len(views) == 1:
+        return []
+    notes: list[str] = []
+    for name, curves in found.items():
+        titles = tuple(curves)
+        keys = [safe(seen.key) for seen in views]
+        left = [key for key in keys if not any(it.startswith(f"{key} ") for it in titles)]
+        if left:
+            verb = "has" if len(left) == 1 else "have"
+            notes.append(f"{and_more(left, most=NAMES_MAX)} {verb} reported no `{safe(name)}`")
+    return notes
 
 
 def _picked(

@@ -1,0 +1,38 @@
+"""What a plan shows of runs of several machines."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+
+from fleetctl.cli.main import guarded
+from fleetctl.cli.output.render import Screen
+
+TRAINING = """\
+apiVersion: fleetctl.dev/v1alpha1
+kind: TrainingRun
+metadata: {name: x}
+spec:
+  placement: {provider: local}
+  nodes: {min: 2, max: 3}
+  stages:
+  - {name: data, nodes: 1, script: x}
+  - {name: train, script: x}
+"""
+
+
+def test_a_plan_shows_the_nodes_of_each_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    path = tmp_path / "train.yaml"
+    path.write_text(TRAINING)
+    out = io.StringIO()
+    guarded(["plan", "-f", str(path)], Screen(out, io.StringIO()))
+    lines = out.getvalue().splitlines()
+    at = next(n for n, line in enumerate(lines) if "PLACEMENT of trainingrun/x" in line)
+    column = lines[at].index("NODES")
+    assert [line[column:].split("  ")[0] for line in lines[at + 1 : at + 3]] == ["1", "2 to 3"]
+    assert "data" in lines[at + 1] and "train" in lines[at + 2]
