@@ -12,7 +12,6 @@ from fleetctl.cli.follow.logs_select import Pick, ending, pick_of
 from fleetctl.cli.follow.supervise import detached
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import working_objects
-from fleetctl.cli.targets.task import require_node
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.home import home
@@ -129,6 +128,8 @@ def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Scr
         elif stream.empty:
             screen.talk(f"{stream.name} -- no output; {ending(task)}")
     if absent and len(absent) == shown and not pick.several:
+        from fleetctl.cli.targets.task import require_node  # which loads more than logs need
+
         require_node(seen, absent[-1][1], pick.node or 0)
     for name, task in absent:
         screen.talk(f"{name} -- has started no node {pick.node}; {ending(task)}")
