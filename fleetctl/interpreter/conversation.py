@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HELLO_S = 120.0  # for the driver to come up; slow images read much from the network
 INTERRUPT_S = 2.0  # for code to end after it was interrupted; then the sandbox goes
-TOOLS_AT_ONCE = 32
+TOOLS_AT_ONCE = 128  # a thread each; code that asks a language model has many under way
 log = logging.getLogger(__name__)
 
 Tool = Callable[..., Any]

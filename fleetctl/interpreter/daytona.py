@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.interpreter.interpreter import BaseInterpreter
-from fleetctl.interpreter.modal import refuse_language_model
 from fleetctl.interpreter.options import (
     ExecutionProfile,
     Manner,
@@ -31,8 +30,8 @@ class DaytonaInterpreter(BaseInterpreter):
     secrets: {variable: value}, or names of secrets that the provider keeps.
     sandbox_spec: Daytona's own settings of the sandbox; the other providers refuse it.
     async_execute: accepted for compatibility; every method here has a twin that never blocks.
-    sub_lm: refused, as there is no llm_query yet. max_llm_calls, llm_call_timeout: what it may do
-    of that, and for how many seconds each; kept until then.
+    sub_lm: a function (or coroutine function) from a prompt to a text, which llm_query and
+    llm_query_batched ask; max_llm_calls in all, llm_call_timeout seconds each.
     runtime, owns_runtime: a connection of another library's, which is refused; ours makes its own.
     context_paths: refused; name them in `upload_to_volume`. delete_session_on_shutdown: only True,
     as no sandbox outlives its interpreter.
@@ -59,7 +58,6 @@ class DaytonaInterpreter(BaseInterpreter):
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
         async_execute: bool = True,  # noqa: ARG002 - see the docstring
     ) -> None:
-        refuse_language_model(sub_lm)
         _refuse_what_is_not_ours(
             runtime, context_paths, delete_session_on_shutdown=delete_session_on_shutdown
         )
@@ -80,7 +78,7 @@ class DaytonaInterpreter(BaseInterpreter):
             llm_calls_max=max_llm_calls,
             llm_call_timeout_s=llm_call_timeout,
         )
-        super().__init__(options, ExecutionProfile(default_execution_profile))
+        super().__init__(options, ExecutionProfile(default_execution_profile), sub_lm)
 
 
 def _refuse_what_is_not_ours(

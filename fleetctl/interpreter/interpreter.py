@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import weakref
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fleetctl.common.errors import UsageError
 from fleetctl.interpreter import leaving, loop, uploading
+from fleetctl.interpreter.asking import Questions
 from fleetctl.interpreter.options import ExecutionProfile, Options
 from fleetctl.interpreter.result import FinalOutput
 from fleetctl.interpreter.runtime import Callback, Runtime, Tool, Work
@@ -29,10 +31,13 @@ Profile = ExecutionProfile | str
 class BaseInterpreter:
     """What all interpreters share; the constructors are in modal.py and daytona.py."""
 
-    def __init__(self, options: Options, profile: ExecutionProfile) -> None:
+    def __init__(
+        self, options: Options, profile: ExecutionProfile, sub_lm: object | None = None
+    ) -> None:
         self._options = options
         self._tools: dict[str, Tool] = {}
-        self._runtime = Runtime(options, self._tools)
+        # A function of the user's stands before ours of the same name.
+        self._runtime = Runtime(options, ChainMap(self._tools, _asking(options, sub_lm)))
         leaving.remember(self._runtime)
         # Nobody can reach it any more, so nobody else can end it.
         weakref.finalize(self, leaving.abandon, self._runtime).atexit = False
@@ -193,6 +198,15 @@ class BaseInterpreter:
             raise ValueError("there is no volume to upload to; pass volume_name")
         wanted = uploading.wanted_files(local_dirs, local_files)
         return await self._runtime.use(lambda talk: uploading.upload(talk, wanted))
+
+
+def _asking(options: Options, sub_lm: object | None) -> dict[str, Tool]:
+    if sub_lm is None:
+        return {}
+    questions = Questions(
+        sub_lm, calls_max=options.llm_calls_max, timeout_s=options.llm_call_timeout_s
+    )
+    return dict(questions.tools())
 
 
 def _check_names(tools: Mapping[str, Tool]) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.common.errors import Refused
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.interpreter.options import (
     ExecutionProfile,
@@ -33,8 +32,8 @@ class Interpreter(BaseInterpreter):
     summarize_stdout: text of more than stdout_summary_threshold characters becomes its size and its
     first stdout_summary_prefix_len characters.
     async_execute: accepted for compatibility; every method here has a twin that never blocks.
-    sub_lm: refused, as there is no llm_query yet. max_llm_calls, llm_call_timeout: what it may do
-    of that, and for how many seconds each; kept until then.
+    sub_lm: a function (or coroutine function) from a prompt to a text, which llm_query and
+    llm_query_batched ask; max_llm_calls in all, llm_call_timeout seconds each.
     """
 
     _default_provider = "local"
@@ -64,7 +63,6 @@ class Interpreter(BaseInterpreter):
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
         async_execute: bool = True,  # noqa: ARG002 - see the docstring
     ) -> None:
-        refuse_language_model(sub_lm)
         values, names, objects = split_secrets(secrets, secret_name)
         options = Options(
             provider=chosen_provider(provider, self._default_provider),
@@ -84,7 +82,7 @@ class Interpreter(BaseInterpreter):
             llm_calls_max=max_llm_calls,
             llm_call_timeout_s=llm_call_timeout,
         )
-        super().__init__(options, ExecutionProfile(default_execution_profile))
+        super().__init__(options, ExecutionProfile(default_execution_profile), sub_lm)
 
 
 class ModalInterpreter(Interpreter):
@@ -93,11 +91,3 @@ class ModalInterpreter(Interpreter):
     """
 
     _default_provider = "modal"
-
-
-def refuse_language_model(sub_lm: object | None) -> None:
-    if sub_lm is not None:
-        raise Refused(
-            "sub_lm is for llm_query, which comes with a later release of fleetctl",
-            hint="give a function of that name: interpreter.tools['llm_query'] = ...",
-        )

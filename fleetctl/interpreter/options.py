@@ -58,7 +58,7 @@ class Options:
     native: Mapping[str, object] = field(default_factory=dict, repr=False)
     summary_threshold: int | None = None  # characters of stdout; None = never summarised
     summary_prefix: int = 200
-    llm_calls_max: int = 50  # of one session, in all; for llm_query, which is not there yet
+    llm_calls_max: int = 50  # of one interpreter, in all
     llm_call_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:

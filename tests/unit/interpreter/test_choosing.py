@@ -98,10 +98,10 @@ def test_a_python_version_that_is_none_is_told() -> None:
         Interpreter(provider="local", image_python_version="three").start()
 
 
-def test_a_language_model_is_refused_for_now() -> None:
+def test_a_language_model_that_cannot_be_called_is_refused() -> None:
     for kind in (Interpreter, DaytonaInterpreter):
-        with pytest.raises(Refused, match="llm_query"):
-            kind(sub_lm=object())
+        with pytest.raises(UsageError, match="sub_lm is a object"):
+            kind(provider="local", sub_lm=object())
 
 
 MODAL_SIGNATURE = {
