@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,7 +83,15 @@ def test_the_recursive_seed_block_runs_with_a_function_of_the_host(
     code = (SEEDS / "daytona_recursive.py").read_text(encoding="utf-8")
     for name, value in {**place.variables, **PATIENCE}.items():
         monkeypatch.setenv(name, value)
-    with DaytonaInterpreter(provider=place.name) as interpreter:
+    together = threading.Barrier(40)  # nobody is answered before all have asked
+
+    def model(prompt: str) -> str:
+        together.wait(timeout=60)
+        return prompt.upper()
+
+    with DaytonaInterpreter(provider=place.name, sub_lm=model) as interpreter:
+        asked = interpreter.execute("SUBMIT(all=llm_query_batched([f'p{n}' for n in range(40)]))")
+        assert asked == FinalOutput({"all": [f"P{n}" for n in range(40)]})
         assert "rlm_query_batched` comes with a later release" in str(interpreter.execute(code))
         interpreter.tools = {
             "rlm_query_batched": lambda prompts, concurrency: [

@@ -219,6 +219,12 @@ def _fsync(path: str) -> str:
 
 def _not_yet(name: str) -> Callable[..., Any]:
     def refuse(*_: Any, **__: Any) -> Any:
+        if name in ("llm_query", "llm_query_batched"):
+            raise RuntimeError(
+                f"`{name}` asks a language model, and this interpreter has none; give it one with"
+                " sub_lm=..., or a function of that name:"
+                f" interpreter.tools['{name}'] = ..."
+            )
         raise RuntimeError(
             f"`{name}` comes with a later release of fleetctl; until then the host can give a"
             f" function of that name: interpreter.tools['{name}'] = ..."
