@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fleetctl import DaytonaInterpreter, Interpreter, as_dict
+from fleetctl import DaytonaInterpreter, FinalOutput, Interpreter, as_dict
 
 BATCH = "SUBMIT(summaries=llm_query_batched([f'p{n}' for n in range(%d)]))"
 
@@ -24,6 +24,7 @@ def test_a_batch_is_asked_at_once_and_answered_in_order(
 
     with kind(provider="local", sub_lm=model) as interpreter:
         result = interpreter.execute(BATCH % 48)
+    assert isinstance(result, FinalOutput)
     assert as_dict(result) == {"summaries": [f"P{n}" for n in range(48)]}
 
 
