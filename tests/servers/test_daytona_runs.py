@@ -170,7 +170,7 @@ def test_values_of_secrets_reach_the_task_and_nothing_else(play: Play, size: int
 
 def test_secrets_that_daytona_would_hide_from_the_task_are_refused(play: Play) -> None:
     async def tale(world: DaytonaWorld) -> None:
-        with pytest.raises(Refused, match="`wandb` is to come from the provider"):
+        with pytest.raises(Refused, match="secret `wandb` has `fromProvider`"):
             await world.provider.start(world.order(command("true"), secret_refs=("wandb",)))
 
     play(tale)
