@@ -17,11 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fleetctl.common.errors import UsageError
-from fleetctl.interpreter import leaving, loop, uploading
+from fleetctl.interpreter import loop
 from fleetctl.interpreter.asking import Questions
 from fleetctl.interpreter.options import ExecutionProfile, Options
 from fleetctl.interpreter.result import FinalOutput
-from fleetctl.interpreter.runtime import Callback, Runtime, Tool, Work
+from fleetctl.interpreter.session import leaving, uploading
+from fleetctl.interpreter.session.runtime import Callback, Runtime, Tool, Work
 
 RESERVED_NAMES = ("SUBMIT", "print")
 Self = TypeVar("Self", bound="BaseInterpreter")

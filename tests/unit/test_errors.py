@@ -39,8 +39,8 @@ from fleetctl.daemon.reach import spawn
 from fleetctl.daemon.reach.client import Refusal, ask, raise_refusal
 from fleetctl.daemon.reach.patience import Hung, Unanswered, hung
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.interpreter.conversation import Conversation, Problem
 from fleetctl.interpreter.errors import InterpreterError
+from fleetctl.interpreter.session.conversation import Conversation, Problem
 from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.providers.contract.account import Account
 from fleetctl.stores.base import DiskFull, disk_full

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fleetctl import Interpreter, InterpreterError
-from fleetctl.interpreter import conversation
+from fleetctl.interpreter.session import conversation
 from tests.interpreters import Place
 from tests.unit.interpreter.conftest import Make
 

@@ -129,7 +129,7 @@ def test_a_host_that_just_ends_leaves_nothing(then: str, tmp_path: Path) -> None
 def test_an_interrupted_host_leaves_nothing(tmp_path: Path) -> None:
     then = (
         # Code that heeds the interrupt late, on a busy machine, would lose its sandbox.
-        "from fleetctl.interpreter import conversation\n"
+        "from fleetctl.interpreter.session import conversation\n"
         "conversation.INTERRUPT_S = 60.0\n"
         "interpreter.tools = {'begin': lambda: print('ready', flush=True)}\n"
         "with interpreter:\n"

@@ -6,8 +6,8 @@ import base64
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from fleetctl.interpreter.conversation import Conversation
 from fleetctl.interpreter.errors import InterpreterError
+from fleetctl.interpreter.session.conversation import Conversation
 
 PIECE_BYTES = 3 * 256 * 1024  # of a file in one message; a multiple of three encodes without rest
 

@@ -14,12 +14,13 @@ from typing import Any, TypeVar
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.home import home
-from fleetctl.interpreter import leaving, loop
-from fleetctl.interpreter.conversation import Conversation, Problem, Tool
+from fleetctl.interpreter import loop
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError, redact
-from fleetctl.interpreter.events import ExecutionEvents, output_keys
 from fleetctl.interpreter.options import Options, session_order
 from fleetctl.interpreter.result import FinalOutput
+from fleetctl.interpreter.session import leaving
+from fleetctl.interpreter.session.conversation import Conversation, Problem, Tool
+from fleetctl.interpreter.session.events import ExecutionEvents, output_keys
 
 SYNC_S = 30.0  # for a volume to take what was written, before the sandbox goes
 log = logging.getLogger(__name__)
