@@ -173,7 +173,7 @@ def unfit_for_address(template: Template) -> str:
     rules = (
         (
             nodes_of(template).max > 1,
-            "`nodes` are machines of its own, and the cluster has its own",
+            "its machines are the cluster's; use `nodes: 1`",
         ),
         (template.is_function, "a function runs its tasks in its own containers"),
         (template.python is not None, "a job is a command line; use `command` or `script`"),

@@ -125,7 +125,7 @@ class Job:
             self._pause(pause_s)
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
-    def _await_end(self) -> dict[str, Any]:
+    def _await_end(self) -> Mapping[str, Any]:
         """What Ray tells of the job once it is over. Raises _Failed."""
         now_s = time.monotonic()
         answered_s, there_s, pause_s, stopped = now_s, now_s, POLL_S, False
@@ -135,7 +135,8 @@ class Job:
             code, details = self._ask("GET", f"/{self._name}")
             now_s = time.monotonic()
             if code == 200 and _status(details) in _OVER:
-                return details
+                over: Mapping[str, Any] = details
+                return over
             if code == 200 and _status(details):
                 answered_s = there_s = now_s
                 self._print_new()
