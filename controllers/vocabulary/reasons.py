@@ -105,7 +105,7 @@ OF_ATTEMPTS = {
     "NodeEnded": "Another node of its attempt had ended, so this one was ended too.",
     "NodeLost": "The machine of one of its nodes went away.",
     "NodesNotReady": "Not all of its nodes were ready to begin in time.",
-    "RayFailed": "Its Ray cluster did not come up, or broke down under the work.",
+    "RayFailed": "Its Ray cluster did not come up, broke down under the work, or does not answer.",
     "ResultInvalid": "What it handed in is not a JSON object, or too large.",
     "SandboxClosed": "Its shared sandbox had closed; the unit goes to another one.",
     "SandboxEnded": "Its sandbox was ended from outside.",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.values.scalars import Bool, PositiveCount, Size, Spec
+from fleetctl.specs.values.scalars import Bool, NonEmptyText, PositiveCount, Size, Spec
 
 NODES_MAX = 512
 _FORM = "a number from 1, or `{min: 2, max: 4}`"
+# Without a user and password: a manifest is stored and shown.
+_ADDRESS = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(/[^\s?#@]*)?")
 
 Port = Annotated[int, Field(strict=True, ge=1024, le=65535)]
 NodeCount = Annotated[int, Field(strict=True, ge=1, le=NODES_MAX)]
@@ -52,7 +56,9 @@ class Nodes(Spec):
 
 
 class Ray(Spec):
-    """A Ray cluster that lives as long as the attempt; `true` is one with its usual settings."""
+    """A Ray cluster that lives as long as the attempt; `true` is one with its usual settings. With
+    `address` the work is a job of a cluster that is there already.
+    """
 
     enabled: Bool = Field(default=True, description="Whether there is one; default true.")
     object_store_memory: Size | None = Field(
@@ -64,6 +70,33 @@ class Ray(Spec):
     port: Port | None = Field(
         default=None, description="Where the head listens; default 6379, on `local` a free one."
     )
+    address: NonEmptyText | None = Field(
+        default=None,
+        description="Dashboard of a cluster that is there, `http://HOST:8265`; default: its own.",
+    )
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and not _ADDRESS.fullmatch(value):
+            raise ValueError("it must be a URL such as `http://HOST:8265`, with no password in it")
+        return value
+
+    @model_validator(mode="after")
+    def _is_one_cluster(self) -> Ray:
+        if self.address is None:
+            return self
+        if not self.enabled:
+            raise ValueError("`address` names a cluster to use, and `enabled` is false")
+        own = {
+            "objectStoreMemory": self.object_store_memory,
+            "dashboard": self.dashboard,
+            "port": self.port,
+        }
+        for name, value in own.items():
+            if value:
+                raise ValueError(f"`{name}` is of a cluster that is started; `address` starts none")
+        return self
 
     @model_validator(mode="before")
     @classmethod
@@ -80,6 +113,7 @@ class Ray(Spec):
             "objectStoreMemory": self.object_store_memory,
             "dashboard": self.dashboard or None,
             "port": self.port,
+            "address": self.address,
         }
         values = {name: it for name, it in fields.items() if it is not None}
         return values if self.enabled and values else self.enabled
@@ -122,6 +156,33 @@ def nodes_of(template: Template) -> Nodes:
 
 def ray_of(template: Template) -> Ray:
     return template.ray if isinstance(template, GangTemplate) else NO_RAY
+
+
+def ray_job_of(template: Template, names: Iterable[str]) -> dict[str, Any] | None:
+    """As guest/nodes/rayjob.py reads it. names: of further variables that go along with the job."""
+    address = ray_of(template).address
+    if address is None:
+        return None
+    return {"address": address, "names": sorted({*template.env, *names})}
+
+
+def unfit_for_address(template: Template) -> str:
+    """What of it a job at a cluster that is there cannot have, and why; or empty."""
+    if ray_of(template).address is None:
+        return ""
+    rules = (
+        (
+            nodes_of(template).max > 1,
+            "its machines are the cluster's; use `nodes: 1`",
+        ),
+        (template.is_function, "a function runs its tasks in its own containers"),
+        (template.python is not None, "a job is a command line; use `command` or `script`"),
+        (template.resources.gpu is not None, "a GPU beside it would idle; leave `gpu` out"),
+        (bool(template.volumes), "the cluster's machines mount no volume; leave `volumes` out"),
+        (template.source is not None, "the cluster's machines have no copy of the `source`"),
+        (template.workdir is not None, "a job begins where the cluster says; leave `workdir` out"),
+    )
+    return next((why for fails, why in rules if fails), "")
 
 
 def rdma_of(template: Template) -> bool:

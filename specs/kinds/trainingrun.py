@@ -9,7 +9,15 @@ from pydantic import Field, field_validator, model_validator
 
 from fleetctl.specs.blocks.checkpoint import Checkpoint, Progress, name_it
 from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
-from fleetctl.specs.blocks.nodes import NO_RAY, ONE, Nodes, Ray, with_nodes
+from fleetctl.specs.blocks.nodes import (
+    NO_RAY,
+    ONE,
+    Nodes,
+    Ray,
+    ray_of,
+    unfit_for_address,
+    with_nodes,
+)
 from fleetctl.specs.blocks.placement import Placement
 from fleetctl.specs.blocks.template import (
     FUNCTION_FIELDS,
@@ -172,10 +180,22 @@ class TrainingRunSpec(Execution):
         if self.rdma and all(nodes.max == 1 for nodes in sizes):
             raise ValueError("`rdma` joins several nodes, and `nodes` is 1")
         for at in range(self.count()):
-            if self.template_of(at).work is None:
-                where = f"stage `{names[at]}`" if names else "the template"
+            template = self.template_of(at)
+            where = f"stage `{names[at]}`" if names else "the template"
+            if template.work is None:
                 raise ValueError(f"{where} needs exactly one of `python`, `command` and `script`")
+            self._is_fit_for_ray(template, f"stage `{names[at]}`" if names else "the run")
         return self
+
+    def _is_fit_for_ray(self, template: Template, where: str) -> None:
+        """Raises ValueError for what a job at a cluster that is there cannot have."""
+        if why := unfit_for_address(template):
+            raise ValueError(f"`ray.address` makes {where} a job of a cluster that is there: {why}")
+        if ray_of(template).address is not None and self.checkpoint is not None:
+            raise ValueError(
+                f"`ray.address` makes {where} a job of a cluster that is there, whose files nobody"
+                " here sees: `checkpoint` cannot look after them; leave it out"
+            )
 
     def _is_fit(self, stage: Stage) -> None:
         """Raises ValueError for what goes together with nothing that the template says."""

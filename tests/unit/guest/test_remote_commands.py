@@ -14,6 +14,7 @@ from unittest.mock import ANY
 import pytest
 
 from fleetctl.controllers.model import CheckpointOrder
+from tests.training.rayjobs import RayJobs
 from tests.unit.guest.remote_world import Box, bytes_of, read_bytes
 
 
@@ -295,3 +296,16 @@ def test_a_ray_cluster_stands_around_a_command(python_box: Box, tmp_path: Path) 
     # Its workers know what is gone on from, too.
     assert (story.ended["reason"], story.log) == ("ExitCode:7", f"1 127.0.0.1:{port} 5\n".encode())
     assert not Path(ray["temp"]).exists()
+
+
+def test_a_command_is_a_job_of_a_ray_cluster_that_is_there(python_box: Box) -> None:
+    cluster = RayJobs(token="secret")
+    try:
+        order = python_box.order(argv=["sh", "-c", "echo $OWN $HOME; exit 7"], env={"OWN": "mine"})
+        order["env"]["RAY_AUTH_TOKEN"] = "secret"
+        order["ray_job"] = {"address": cluster.address, "names": ["OWN"]}
+        story = python_box.told(order)
+        assert (story.ended["reason"], story.log) == ("ExitCode:7", b"mine\n")
+        assert list(cluster.jobs) == [order["run"]]
+    finally:
+        cluster.close()

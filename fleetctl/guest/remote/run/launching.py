@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fleetctl.guest.remote.process.child import begun_of, execute
+from fleetctl.guest.remote.process.child import begun_of, execute, tell
 from fleetctl.guest.remote.process.leader import Leader
 
 TYPE_CHECKING = False
@@ -36,6 +36,10 @@ def program(
 
     def work() -> NoReturn:
         own, more = begun_of(order, variables)
+        if order.get("ray_job"):
+            from fleetctl.guest.nodes.rayjob import lead_job
+
+            lead_job(order["ray_job"], order["argv"], {**variables, **own}, tell)
         execute([*order["argv"], *more], {**variables, **own}, directory, order["workdir"])
 
     return Leader(loop, work, output)
@@ -61,7 +65,6 @@ def _with_ray(
 ) -> Leader:
     """The work inside a cluster of its own."""
     from fleetctl.guest.nodes.ray import launch, own_variables
-    from fleetctl.guest.remote.process.child import tell
 
     whole = {**variables, **own_variables(order["ray"])}
 

@@ -20,7 +20,7 @@ from fleetctl.providers.contract.orphans import work_mark, work_of
 from fleetctl.providers.local.assets.envs import Python
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.paths import make_private
-from fleetctl.specs.blocks.nodes import procs_of, ray_of
+from fleetctl.specs.blocks.nodes import procs_of, ray_job_of, ray_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import own_name
@@ -106,6 +106,7 @@ def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict
         "nodes": nodes,
         "procs": procs_of(template),
         "ray": _ray(template),
+        "ray_job": ray_job_of(template, (*request.secrets, *request.variables)),
         "wandb": request.wandb.order() if request.wandb is not None else None,
         "metrics": request.followed(),
         **request.training(),
@@ -118,7 +119,7 @@ def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict
 def _ray(template: Template) -> dict[str, Any] | None:
     """As the supervisor's gang reads it."""
     ray, cpu = ray_of(template), template.resources.cpu
-    if not ray.enabled:
+    if not ray.enabled or ray.address is not None:
         return None
     return {
         "port": ray.port,

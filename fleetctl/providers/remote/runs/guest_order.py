@@ -14,7 +14,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.remote.runs.lifetimes import MARK
 from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX
-from fleetctl.specs.blocks.nodes import ray_of
+from fleetctl.specs.blocks.nodes import ray_job_of, ray_of
 from fleetctl.specs.blocks.template import VolumeMount
 from fleetctl.specs.values.namespaces import own_name
 
@@ -70,6 +70,7 @@ def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
         "reusable": request.reusable,
         "log_bytes_max": LOG_BYTES_MAX,
         "ray": _ray(request),
+        "ray_job": ray_job_of(template, (*request.secrets, *request.variables)),
         "samples": template.resources.gpu is not None,
         "linger_s": LINGER_S,
         "memory": template.resources.memory,
@@ -86,7 +87,7 @@ def _ray(request: RunRequest) -> dict[str, object] | None:
     Refused.
     """
     template, asked = request.template, ray_of(request.template)
-    if not asked.enabled:
+    if not asked.enabled or asked.address is not None:
         return None
     if template.python is not None:
         raise Refused(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 
 from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
+from fleetctl.guest.nodes.rayjob import lead_job
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter
 from fleetctl.guest.task.serving import CHANNEL, serve
@@ -66,6 +67,9 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
         environment = _begun(birth)
         if waits and not rank:
             _await_others()
+        if birth.order.get("ray_job"):
+            known = {**os.environ, **environment}
+            lead_job(birth.order["ray_job"], birth.order["argv"], known, _tell)
         if birth.order.get("ray"):
             launch(
                 birth.order["ray"],
