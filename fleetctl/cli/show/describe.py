@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
@@ -65,7 +66,7 @@ def run(args: Namespace, screen: Screen) -> int:
     with open_reading(state_dir) as reading:
         seen = must_find(wanted, reading)
         now_s = SystemClock().now_s()
-        for line in lines(seen, reading, now_s):
+        for line in lines(seen, reading, now_s, building=_is_building(state_dir, seen)):
             screen.data(line)
     # Without a controller the screen is as old as its end, and would otherwise not show it.
     waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
@@ -77,9 +78,23 @@ def run(args: Namespace, screen: Screen) -> int:
     return 0
 
 
-def lines(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
-    """The whole screen. Every text that came from users is made safe here."""
-    yield from _head(seen, now_s)
+def _is_building(state_dir: Path, seen: View) -> bool:
+    """Whether an image is being built for a run that has not begun: a start waits for that, and the
+    object's status meanwhile only says that it gets on.
+    """
+    if not seen.count("starting"):
+        return False
+    from fleetctl.providers.rundir.builds import is_building, logs_of
+
+    return any(is_building(log) for log in logs_of(state_dir, seen.resource.uid))
+
+
+def lines(seen: View, reading: Reading, now_s: float, *, building: bool = False) -> Iterator[str]:
+    """The whole screen. Every text that came from users is made safe here.
+
+    building: whether an image is being built for a run that has not begun.
+    """
+    yield from _head(seen, now_s, building=building)
     if seen.kind.runs:
         yield from _work(seen, reading, now_s)
         yield from _failures(seen, reading)
@@ -96,17 +111,20 @@ def _label(name: str, value: str) -> str:
     return f"{name + ': ':<{LABEL_CELLS}}{value}"
 
 
-def _head(seen: View, now_s: float) -> Iterator[str]:
+def _head(seen: View, now_s: float, *, building: bool) -> Iterator[str]:
     resource = seen.resource
     yield _label("Name", safe(seen.key))
     stale = "" if seen.current else f" (generation {resource.generation} not yet looked at)"
     # A Budget has a word of its own, as in the column of `get`.
     yield _label("Status", safe(seen.text("state") or seen.phase) + stale)
-    if because := why(seen):
+    because, help_ = why(seen), fix(seen)
+    if building and not because:
+        because, help_ = "the image is being built", f"fleetctl logs --build {seen.key} -f"
+    if because:
         yield _label("Why", safe(because))
     for also in _also(seen, because):
         yield _label("Also" if because else "Waiting", safe(also))
-    if help_ := fix(seen):
+    if help_:
         yield _label("Fix", safe(help_))
     yield _label(
         "Created", f"{timestamp(resource.created_at_s)} ({age(now_s - resource.created_at_s)} ago)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import threading
 from argparse import Namespace
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from fleetctl.cli.follow import logs_build
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.show import describe
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.providers.rundir.builds import BuildLog, link
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
@@ -112,3 +114,28 @@ def test_a_log_that_is_not_there_yet_is_waited_for(store: SqliteStore, tmp_path:
         assert out.says("here\n")
     thread.join(60)
     assert (codes, out.getvalue()) == ([0], "here\n")
+
+
+def test_describe_says_that_the_image_is_being_built_until_it_is(
+    store: SqliteStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path))
+    status = {"observedGeneration": 1, "reason": "InProgress", "active": 1, "starting": 1}
+    with store.transaction():
+        row = store.resources.of("u")
+        assert row is not None
+        store.resources.put_status("u", json.dumps(status), expected_version=row.version)
+    log = tmp_path / "local" / "envs" / "k.log"
+    link(tmp_path / "local" / "jobs" / "u", log)
+    with BuildLog(log):
+        shown = described()
+        assert "Why:         the image is being built" in shown
+        assert "Fix:         fleetctl logs --build batchjob/x -f" in shown
+    assert not any(line.startswith(("Why:", "Fix:")) for line in described())
+
+
+def described() -> list[str]:
+    out = io.StringIO()
+    words = Namespace(object="job/x", name=None, namespace="default")
+    assert describe.run(words, Screen(out, io.StringIO())) == 0
+    return out.getvalue().splitlines()
