@@ -15,6 +15,8 @@ from tests.bench import (
     daytona,
     finished,
     modal,
+    publication,
+    ray_ready,
     screens,
     smalljobs,
     sweeps,
@@ -40,6 +42,8 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "bayes": bayes.figures,
     "wandb": wandbfiles.reading,
     "curves": curves.figures,
+    "ray": ray_ready.figures,
+    "publication": publication.figures,
     "modal": modal.figures,
     "daytona": daytona.figures,
 }
