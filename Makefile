@@ -127,7 +127,7 @@ lock:
 clean:
 	rm -rf .venv .oracle .bounds site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
 
-# Real Hugging Face, Lightning and Orbax on CPU, in environments of their own. Needs a registry, 3 GB
+# Real Hugging Face, Lightning and Orbax on CPU, in environments of their own. Needs a registry, 6 GB
 # and minutes.
 test-frameworks: setup .frameworks/ready .frameworks/ray
 	$(BIN)/python -m pytest tests/frameworks/suite.py
