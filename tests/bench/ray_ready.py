@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fleetctl.guest.nodes.ray import _kill_session
+from fleetctl.guest.nodes.ray import kill_session
 from fleetctl.specs.blocks.nodes import Nodes, Ray, with_nodes
 from tests.bench.harness import Figure
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
@@ -73,7 +73,7 @@ def _by_hand(place: Path) -> float:
         return time.monotonic() - begun_s
     finally:
         for node in reversed(nodes):
-            while _kill_session(node.pid):
+            while kill_session(node.pid):
                 time.sleep(0.05)
 
 

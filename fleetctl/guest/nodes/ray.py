@@ -170,7 +170,7 @@ class _Cluster:
     def end(self) -> None:
         """Every process of Ray's session, and its files."""
         if self._ray is not None:
-            while _kill_session(self._ray.pid):
+            while kill_session(self._ray.pid):
                 time.sleep(PAUSE_S / 10)
         if self._asked["rank"] == 0:
             import shutil
@@ -280,7 +280,7 @@ def _code(status: int) -> int:
     return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
 
-def _kill_session(session: int) -> bool:
+def kill_session(session: int) -> bool:
     """Kill what is in the session; whether anything was. Actors have groups of their own."""
     found = False
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
