@@ -158,12 +158,14 @@ def ray_of(template: Template) -> Ray:
     return template.ray if isinstance(template, GangTemplate) else NO_RAY
 
 
-def ray_job_of(template: Template, names: Iterable[str]) -> dict[str, Any] | None:
-    """As guest/nodes/rayjob.py reads it. names: of further variables that go along with the job."""
+def ray_job_of(template: Template, names: Iterable[str], unit: str) -> dict[str, Any] | None:
+    """As guest/nodes/rayjob.py reads it. names: of further variables that go along with the job;
+    unit: which all attempts at the same work have in common.
+    """
     address = ray_of(template).address
     if address is None:
         return None
-    return {"address": address, "names": sorted({*template.env, *names})}
+    return {"address": address, "names": sorted({*template.env, *names}), "unit": unit}
 
 
 def unfit_for_address(template: Template) -> str:

@@ -35,6 +35,7 @@ class Job:
             "submission_id": self.request["submission_id"],
             "status": status,
             "entrypoint": self.request["entrypoint"],
+            "metadata": self.request.get("metadata"),
             "message": f"Job is {status}",
             "driver_exit_code": None if self.stopped else code,
         }
@@ -100,6 +101,8 @@ class RayJobs:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def get(self, path: list[str]) -> tuple[int, Any]:
+        if not path:
+            return 200, [job.details() for job in self.jobs.values()]
         job = self.jobs.get(path[0])
         if job is None:
             return 404, f"Job {path[0]} does not exist"

@@ -33,7 +33,7 @@ class TestJob:
         monkeypatch.setattr(rayjob, "PAUSE_MAX_S", 0.01)
 
     def job(self, cluster: RayJobs, *argv: str, **variables: str) -> rayjob.Job:
-        asked = {"address": cluster.address, "names": ["OWN", "RAY_AUTH_TOKEN"]}
+        asked = {"address": cluster.address, "names": ["OWN", "RAY_AUTH_TOKEN"], "unit": "uid/0"}
         return rayjob.Job(asked, argv, {"FLEETCTL_RUN": "fl-x", "HOME": "/here", **variables})
 
     def test_odd_answers_decide_nothing(
@@ -61,6 +61,20 @@ class TestJob:
         assert self.job(cluster, "true", **own).lead() == 0
         told = cluster.jobs["fl-x"].request["runtime_env"]["env_vars"]
         assert told == {"FLEETCTL_RUN": "fl-x", "OWN": "a b", "TASK_LR": "1"}
+
+    def test_the_job_of_a_lost_attempt_is_ended_before_the_next_begins(
+        self, cluster: RayJobs
+    ) -> None:
+        assert self.job(cluster, "sleep", "60", FLEETCTL_RUN="fl-w")._submit()  # then it was lost
+        others = self.job(cluster, "sleep", "60", FLEETCTL_RUN="fl-other")
+        others._request["metadata"] = {"fleetctl-unit": "uid/1"}
+        assert others._submit()
+        cluster.odd = [503, CUT, 404]
+        check = 'test "$FLEETCTL_ATTEMPT" = 2'
+        assert self.job(cluster, "sh", "-c", check, FLEETCTL_ATTEMPT="2").lead() == 0
+        assert cluster.stops == ["fl-w"]
+        states = {name: job.details()["status"] for name, job in cluster.jobs.items()}
+        assert states == {"fl-w": "STOPPED", "fl-other": "RUNNING", "fl-x": "SUCCEEDED"}
 
     def test_a_cluster_that_refuses_is_asked_three_times(self, cluster: RayJobs) -> None:
         cluster.token = "secret"

@@ -33,6 +33,8 @@ FAILED = "RayFailed"
 TOKEN = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
 _OURS = ("FLEETCTL_RUN", "FLEETCTL_ATTEMPT", "JOB_COMPLETION_INDEX")
 _LIVING, _OVER = ("PENDING", "RUNNING"), ("STOPPED", "SUCCEEDED", "FAILED")
+_REFUSALS = (400, 401, 403, 404, 405, 422)
+_UNIT = "fleetctl-unit"  # in the metadata of a job: of what it is an attempt
 
 
 class _Failed(Exception):
@@ -42,9 +44,10 @@ class _Failed(Exception):
 def lead_job(
     asked: Mapping[str, Any], argv: Sequence[str], variables: Mapping[str, str], tell: Tell
 ) -> NoReturn:
-    """asked: `address`, the URL of the cluster's dashboard, and `names`, of the variables that go
-    along with the job. argv: of the work, which the cluster's shell gets as one line. variables:
-    the whole environment here. tell: one event to whoever keeps the run.
+    """asked: `address`, the URL of the cluster's dashboard; `names`, of the variables that go along
+    with the job; `unit`, which all attempts at this work have in common. argv: of the work, which
+    the cluster's shell gets as one line. variables: the whole environment here. tell: one event to
+    whoever keeps the run.
     """
     job = Job(asked, argv, variables)
     signal.signal(signal.SIGTERM, job.end)
@@ -71,7 +74,10 @@ class Job:
             "entrypoint": " ".join(shlex.quote(word) for word in argv),
             "submission_id": self._name,
             "runtime_env": {"env_vars": _along(asked["names"], variables)},
+            "metadata": {_UNIT: asked["unit"]},
         }
+        self._unit = asked["unit"]
+        self._first = variables.get("FLEETCTL_ATTEMPT", "1") == "1"
         self._token = variables.get(TOKEN, "")
         self._told, self._tell = os.pipe()  # a byte once it is to end
         self._ending = False
@@ -85,7 +91,7 @@ class Job:
 
     def lead(self) -> int:
         """Until the job is over; its exit code. Raises _Failed."""
-        if not self._submit():
+        if not (self._first or self._end_earlier()) or not self._submit():
             return 128 + signal.SIGTERM
         return self.lead_on()
 
@@ -105,6 +111,34 @@ class Job:
             raise _Failed(f"job `{self._name}` failed: {str(why)[:SHOWN_CHARACTERS_MAX]}")
         return 128 - code if code < 0 else code or 1
 
+    def _end_earlier(self) -> bool:
+        """End the jobs of earlier attempts: the program that followed one may have been lost.
+        Whether to go on. Raises _Failed.
+        """
+        until_s, pause_s, refusals = time.monotonic() + SILENT_S, POLL_S, 0
+        while not self._ending:
+            code, reply = self._ask("GET", "")
+            listed = code == 200 and isinstance(reply, list)
+            living = [it for it in reply if self._is_earlier(it)] if listed else []
+            if listed and not living:
+                return True
+            for job in living:
+                self._ask("POST", f"/{job['submission_id']}/stop")
+            refusals = refusals + 1 if code in _REFUSALS else 0
+            if refusals >= REFUSALS_MAX or time.monotonic() > until_s:
+                names = ", ".join(str(job["submission_id"]) for job in living)
+                problem = f"does not end {names}" if names else "does not list its jobs"
+                raise _Failed(f"{self._address} {problem}: {_shown(code, '' if names else reply)}")
+            self._pause(pause_s)
+            pause_s = min(pause_s * 2, PAUSE_MAX_S)
+        return False
+
+    def _is_earlier(self, details: Any) -> bool:
+        """A living job of another attempt at the same work."""
+        if _status(details) not in _LIVING or details.get("submission_id") in (None, self._name):
+            return False
+        return bool((details.get("metadata") or {}).get(_UNIT) == self._unit)
+
     def _submit(self) -> bool:
         """Whether there is a job. What it is asked twice for, Ray refuses; so after any other
         answer than yes, the question is whether it is there. Raises _Failed.
@@ -117,7 +151,7 @@ class Job:
             found, details = self._ask("GET", f"/{self._name}")
             if found == 200 and _status(details):
                 return True
-            refusals = refusals + 1 if code in (400, 401, 403, 404, 405, 422) else 0
+            refusals = refusals + 1 if code in _REFUSALS else 0
             if refusals >= REFUSALS_MAX or time.monotonic() > until_s:
                 raise _Failed(f"{self._address} does not take the job: {_shown(code, reply)}")
             if self._ending and found == 404:

@@ -156,6 +156,16 @@ class RunRequest:
         """
         return nodes_of(self.template)
 
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Of the variables that it has beside those of its template."""
+        return (*self.secrets, *self.variables)
+
+    @property
+    def unit(self) -> str:
+        """What all attempts at the same work have in common."""
+        return f"{self.uid}/{self.index}"
+
     def arguments(self) -> list[str]:
         """The command line of its work; empty for a program of ours. Raises Refused without any."""
         if self.template.command is not None:

@@ -303,7 +303,7 @@ def test_a_command_is_a_job_of_a_ray_cluster_that_is_there(python_box: Box) -> N
     try:
         order = python_box.order(argv=["sh", "-c", "echo $OWN $HOME; exit 7"], env={"OWN": "mine"})
         order["env"]["RAY_AUTH_TOKEN"] = "secret"
-        order["ray_job"] = {"address": cluster.address, "names": ["OWN"]}
+        order["ray_job"] = {"address": cluster.address, "names": ["OWN"], "unit": "u/0"}
         story = python_box.told(order)
         assert (story.ended["reason"], story.log) == ("ExitCode:7", b"mine\n")
         assert list(cluster.jobs) == [order["run"]]

@@ -106,7 +106,7 @@ def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict
         "nodes": nodes,
         "procs": procs_of(template),
         "ray": _ray(template),
-        "ray_job": ray_job_of(template, (*request.secrets, *request.variables)),
+        "ray_job": ray_job_of(template, request.own_names, request.unit),
         "wandb": request.wandb.order() if request.wandb is not None else None,
         "metrics": request.followed(),
         **request.training(),

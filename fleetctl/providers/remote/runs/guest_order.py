@@ -70,7 +70,7 @@ def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
         "reusable": request.reusable,
         "log_bytes_max": LOG_BYTES_MAX,
         "ray": _ray(request),
-        "ray_job": ray_job_of(template, (*request.secrets, *request.variables)),
+        "ray_job": ray_job_of(template, request.own_names, request.unit),
         "samples": template.resources.gpu is not None,
         "linger_s": LINGER_S,
         "memory": template.resources.memory,
