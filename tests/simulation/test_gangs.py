@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +81,17 @@ def a_second_gang_of_one_attempt() -> AbstractContextManager[object]:
 def test_a_planted_bug_is_seen(plant: Callable[[], AbstractContextManager[object]]) -> None:
     with plant():
         assert any(broken(seed) for seed in range(SEEDS))
+
+
+def test_a_node_that_ends_as_the_last_is_ready_keeps_the_others_from_nothing() -> None:
+    gang: Gang[SimpleNamespace] = Gang({"nodes": 2, "gpus": {}})
+    pipes = [os.pipe() for _ in range(2)]
+    gang.members = [SimpleNamespace(rank=rank, channel=it[1]) for rank, it in enumerate(pipes)]
+    os.close(pipes[0][0])  # nobody reads there any more
+    gang.begin(None)
+    assert os.read(pipes[1][0], 64) == b"null\n"
+    for handle in (pipes[0][1], *pipes[1]):
+        os.close(handle)
 
 
 def end(at: float, reason: str = "Completed", **more: Any) -> dict[str, Any]:

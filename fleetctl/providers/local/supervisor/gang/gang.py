@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from typing import Any, Generic, Optional, Protocol, TypeVar
 
 from fleetctl.guest.nodes.names import node_name
@@ -112,7 +113,8 @@ class Gang(Generic[M]):
         word = (compact(resumed) + "\n").encode()
         for member in self.members:
             if member.channel is not None:
-                os.write(member.channel, word)
+                with suppress(BrokenPipeError):  # it has ended since, which is heard next
+                    os.write(member.channel, word)
 
     def close(self) -> None:
         for port in self._held:
