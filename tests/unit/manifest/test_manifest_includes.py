@@ -254,7 +254,7 @@ def test_requirements_of_the_source_count_by_what_they_list(here: Path) -> None:
         ("../a.txt", None, "it must be a file inside the source, named from its top; any other is"),
         ("r.txt", "numpy\n-e .\n", "code/r.txt:2:1: `-e .` installs a directory, and an image is"),
         ("r.txt", "./lib[all]\n", "and set `env: {PYTHONPATH: ./lib}`"),
-        ("r.txt", "--index-url x\n", "code/r.txt:1:1: `--index-url` is an option of pip"),
+        ("r.txt", "--pre\n", "code/r.txt:1:1: `--pre` is an option of pip"),
         ("r.txt", "-r more.txt\n", "names `more.txt`; it cannot be read: no such file"),
         ("r.txt", "numpy=1.0\n", "is `numpy=1.0`; pip writes a version with `==`"),
     ],

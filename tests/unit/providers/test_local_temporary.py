@@ -105,6 +105,6 @@ def test_a_directory_that_may_be_somebody_elses_is_not_used(
     else:
         path.chmod(0o777)
     assert shortnames.prepare("keeper") == ""
-    assert shortnames.name("", "/work/1", "/work/1/tmp") == "/work/1/tmp"
+    assert shortnames.name("", "/run/1", "/run/1/tmp") == "/run/1/tmp"
     shortnames.remove("keeper")
     assert os.path.lexists(path)
