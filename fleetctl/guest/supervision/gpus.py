@@ -106,7 +106,7 @@ class Gpus:
         )
 
     def _speed(self, step: int, now_s: float) -> Optional[float]:
-        """Steps in a second since the last sample that was told; None where none was reported."""
+        """Steps a second since the last reported sample; None where the work reported none."""
         (before, at_s), self._step = self._step, (step, now_s)
         if before < 0 or step < before or now_s <= at_s:
             return None

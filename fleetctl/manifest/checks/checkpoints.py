@@ -87,7 +87,7 @@ def _unmirrored(spec: TrainingRunSpec) -> Iterator[Finding]:
     if mirror is None:
         return
     if spec.template.is_function:
-        message = " goes with sandboxes: nobody looks at the checkpoints of a function"
+        message = " works in sandboxes: fleetctl does not manage the checkpoints of a function"
         yield Finding(_MIRROR, _MIRROR, message, "leave it out, or leave out `runtime: function`")
         return
     for index in range(spec.count()):
@@ -122,7 +122,7 @@ def _project(requirement: str) -> str:
 
 
 def _unwatched(spec: TrainingRunSpec) -> Iterator[Finding]:
-    """A function calls the program as it is: nobody looks for its checkpoints there."""
+    """A function runs its program without checkpoint management."""
     checkpoint = spec.checkpoint
     if checkpoint is None or not spec.template.is_function:
         return
@@ -136,6 +136,6 @@ def _unwatched(spec: TrainingRunSpec) -> Iterator[Finding]:
         asked.append("resume")
     for name in asked:
         at = ("spec", "checkpoint", name)
-        message = " has no effect: nobody looks at the checkpoints of a function"
+        message = " has no effect: fleetctl does not manage the checkpoints of a function"
         hint = f"use `runtime: sandbox`; or leave `{name}` out, and let the program resume itself"
         yield Finding(at, at, message, hint)

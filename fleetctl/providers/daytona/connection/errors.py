@@ -73,9 +73,7 @@ def asking(
 
 
 def unknown_answer(message: str) -> Unavailable:
-    """The error for an answer in words that nobody here knows: the service is asked again, and the
-    words are told as they are.
-    """
+    """The error for an answer in unknown words: it quotes them, and the service is asked again."""
     return Unavailable(message, reason=UNKNOWN_ANSWER, retry_after_s=ASK_AGAIN_S)
 
 

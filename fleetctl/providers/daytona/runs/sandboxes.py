@@ -223,7 +223,7 @@ class DaytonaSandboxes:
         return names.is_ours(await self.labels(handle), self._store_id)
 
     async def labels(self, handle: str) -> dict[str, str]:
-        """The sandbox's labels, asked once for each; {} when there is no such sandbox any more."""
+        """The sandbox's labels, asked once for each; {} when the sandbox no longer exists."""
         if handle not in self._labels and await self.get(handle) is None:
             return {}
         return self._labels[handle]

@@ -87,9 +87,8 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
 
 
 def unknown(error: Exception, what: str) -> Unavailable:
-    """The error for a question that may be asked again at will and was answered in words that
-    nobody here knows: they are told as they are. A service that is away is told apart from one that
-    says what nobody expects.
+    """The error for a question that may be asked again at will and had an unknown answer: it
+    quotes the answer. A service that is away has a reason of its own.
     """
     from modal import exception as sdk
 

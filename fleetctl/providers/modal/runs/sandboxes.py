@@ -205,7 +205,7 @@ class ModalSandboxes:
         return names.is_ours(await self.tags(handle), self._store_id)
 
     async def tags(self, handle: str) -> dict[str, str]:
-        """The sandbox's tags, asked once for each; {} when there is no such sandbox any more."""
+        """The sandbox's tags, asked once for each; {} when the sandbox no longer exists."""
         if handle not in self._tags:
             sandbox = await self._get(handle)
             if sandbox is None or await self._asked_tags(handle, sandbox) is None:
