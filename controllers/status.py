@@ -90,6 +90,19 @@ def status_of(
         "scratchFreed": False,
         "conditions": _conditions(plan, desired, before, now_s),
     }
+    _add_what_some_have(status, desired, history, before)
+    status.update(cast(Status, plan.extra))
+    if "warning" in status:
+        status["warning"] = message_of(status["warning"])
+    if (lack := stuck(plan, desired, history, now_s)) is not None:
+        status["stuck"] = lack
+    return status
+
+
+def _add_what_some_have(
+    status: Status, desired: Desired, history: History, before: Mapping[str, Any]
+) -> None:
+    """Keys that are absent where there is nothing to tell."""
     if history.refused is not None:
         status["refused"] = sum(
             1
@@ -107,12 +120,6 @@ def status_of(
     if history.last_failure is not None:
         run = history.last_failure
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
-    status.update(cast(Status, plan.extra))
-    if "warning" in status:
-        status["warning"] = message_of(status["warning"])
-    if (lack := stuck(plan, desired, history, now_s)) is not None:
-        status["stuck"] = lack
-    return status
 
 
 def _usage(samples: Sequence[Usage]) -> dict[str, object]:

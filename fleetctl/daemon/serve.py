@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.shared.settings import Settings
     from fleetctl.providers.contract.base import Backend
     from fleetctl.stores.base import Store
+    from fleetctl.wiring.accounts import Accounts
 
 log = logging.getLogger("fleetctl.serve")
 
@@ -106,11 +107,7 @@ async def _serve(
         forecaster=partial(_forecast, home, providers),
         adopter=Adopter(engine.state, engine.market, accounts.orphans),
     )
-    if (home / RESTORED).exists():
-        from fleetctl.daemon.adoption.recover import Recovery
-
-        done = partial((home / RESTORED).unlink, missing_ok=True)
-        engine.state.recovery = Recovery(engine.state, engine.market, accounts.orphans, done)
+    _recover(home, engine, accounts)
     door = Door(home, api)
     await door.open()
     watches = [
@@ -127,6 +124,15 @@ async def _serve(
             watch.cancel()
         door.close()
         await accounts.close()
+
+
+def _recover(home: Path, engine: Engine, accounts: Accounts) -> None:
+    """A restored store asks the providers first."""
+    if (home / RESTORED).exists():
+        from fleetctl.daemon.adoption.recover import Recovery
+
+        done = partial((home / RESTORED).unlink, missing_ok=True)
+        engine.state.recovery = Recovery(engine.state, engine.market, accounts.orphans, done)
 
 
 def _forecast(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleetctl.providers.contract.base import Contract
+from fleetctl.providers.contract.terms import Contract
 from tests.simulation.nodes import NODES_MAX
 
 

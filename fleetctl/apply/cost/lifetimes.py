@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.common.text import HOUR_S
-from fleetctl.providers.contract.base import Contract
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.template import Template
 
 

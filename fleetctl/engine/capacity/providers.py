@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import Plan, Start
-from fleetctl.providers.contract.base import Backend, Contract
+from fleetctl.providers.contract.base import Backend
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.tracking.track import Track
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
-from fleetctl.providers.contract.base import Contract
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.stores.base import Store
 

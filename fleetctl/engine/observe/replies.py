@@ -85,20 +85,11 @@ class Answers:
             return True
         match reply:
             case StartReplied():
-                call.tries = 0
-                call.retry_at_s = 0.0
-                call.short_since_s = None
+                call.tries, call.retry_at_s, call.short_since_s = 0, 0.0, None
                 if run is not None:
-                    track.doubts.pop((run.template_hash, run.provider), None)
-                    self._troubles.start_served(run.provider)
-                if run is not None and reply.begun:
-                    self._started(work, run, reply.handle, now_s)
-                    self._had_room(work, run.provider, now_s)
-                elif run is not None:
-                    self._records.keep(work, replace(run, handle=reply.handle))
-                    # Once it is durable the work begins; there is nothing to decide.
-                    self._records.begins.add(track.resource.uid)
-                    return waited
+                    self._start_replied(work, run, reply, now_s)
+                    if not reply.begun:
+                        return waited  # there is nothing to decide
             case StartRefused():
                 if run is not None:
                     self._refused(work, run, call, reply.message, now_s)
@@ -126,6 +117,16 @@ class Answers:
             case _:
                 assert_never(reply)
         return True
+
+    def _start_replied(self, work: Work, run: Run, reply: StartReplied, now_s: float) -> None:
+        work.track.doubts.pop((run.template_hash, run.provider), None)
+        self._troubles.start_served(run.provider)
+        if reply.begun:
+            self._started(work, run, reply.handle, now_s)
+            self._had_room(work, run.provider, now_s)
+        else:
+            self._records.keep(work, replace(run, handle=reply.handle))
+            self._records.begins.add(work.resource.uid)  # once it is durable the work begins
 
     def _again(self, call: Call, now_s: float, after_s: float = 0.0) -> float:
         """When the start is asked for again: later with each try, and not before `after_s`."""

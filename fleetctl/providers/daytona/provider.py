@@ -17,7 +17,6 @@ from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
     Backend,
-    Contract,
     Foreseen,
     FunctionAsset,
     Notify,
@@ -25,6 +24,7 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.daytona import foreseen
 from fleetctl.providers.daytona.assets import sources
 from fleetctl.providers.daytona.assets.images import Images

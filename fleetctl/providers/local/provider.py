@@ -20,7 +20,6 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import (
     BEGUN_AS_ANOTHER,
     Backend,
-    Contract,
     Foreseen,
     FunctionAsset,
     LogChunk,
@@ -29,6 +28,7 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.local import foreseen
 from fleetctl.providers.local.assets import sources, volumes
 from fleetctl.providers.local.paths import Layout, supervisor_name, uid_of

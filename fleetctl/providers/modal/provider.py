@@ -19,7 +19,6 @@ from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
     SANDBOX_CLOSED,
     Backend,
-    Contract,
     Foreseen,
     FunctionAsset,
     FunctionRequest,
@@ -30,6 +29,7 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.modal import foreseen
 from fleetctl.providers.modal.assets import sources
 from fleetctl.providers.modal.assets.images import Images

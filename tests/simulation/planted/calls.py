@@ -18,7 +18,8 @@ from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.watcher import Watcher
 from fleetctl.engine.shared.messages import Observed, StartReplied
-from fleetctl.providers.contract.base import Contract, RunRef, RunRequest
+from fleetctl.providers.contract.base import RunRef, RunRequest
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.stores.sqlite.runs import SqliteRuns
 from tests.simulation.planted.plant import Plant, around, swapped
 from tests.simulation.provider import SimProvider

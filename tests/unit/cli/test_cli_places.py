@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from fleetctl.cli.show.lists.columns import TaskColumns, columns, filled, task_row
+from fleetctl.cli.show.lists.columns import columns, filled
+from fleetctl.cli.show.lists.task_columns import TaskColumns, task_row
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.reader import ResourceRow, RunRow
 from fleetctl.views.objects import View, view

@@ -33,13 +33,13 @@ from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.manifest import Manifest
 from fleetctl.providers.contract.base import (
-    Contract,
     FunctionAsset,
     LogChunk,
     Owned,
     RunRef,
     RunRequest,
 )
+from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS

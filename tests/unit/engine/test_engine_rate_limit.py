@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.providers.contract.base import Contract
+from fleetctl.providers.contract.terms import Contract
 from tests.simulation.loop import SimClock, Timeline, VirtualLoop
 from tests.unit.engine.fake_world import CONTRACT
 

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.show.lists.columns import TaskColumns, task_row
+from fleetctl.cli.show.lists.task_columns import TaskColumns, task_row
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import plural, safe, timestamp

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import socket
 import time
 from typing import Any, Callable
 
@@ -24,6 +23,7 @@ from ..io.poller import Poller
 from ..io.timers import Timers
 from . import procs
 from .begun import Begun
+from .channels import both_ways, hand_over
 from .child import Birth, become, variable
 from .cleaning import Janitor
 from .looking import Looking
@@ -217,7 +217,7 @@ class RunSupervisor:
             if sandbox.channel is None:
                 self._fork(sandbox, run, writable)
             else:
-                _hand_over(sandbox.channel, order, writable)
+                hand_over(sandbox.channel, order, writable)
         except OSError:
             os.close(run.output)
             raise
@@ -240,7 +240,7 @@ class RunSupervisor:
         order = run.order
         serves = self._config["mode"] == "python" and bool(order["reusable"])
         both = serves or bool(order.get("waits"))
-        ours, theirs = _both_ways() if both else os.pipe()
+        ours, theirs = both_ways() if both else os.pipe()
         for name in order["params"]:
             variable(name)
         birth = Birth(self._config, order, sandbox.work, sandbox.mark)
@@ -398,20 +398,3 @@ def _begin_if_last(sandbox: Sandbox) -> None:
 def _no_room(error: OSError) -> Reply:
     """Nothing began: too many files or processes, or a full disk."""
     return {"reason": "NoCapacity", "message": f"a run cannot begin now: {error}"}
-
-
-def _both_ways() -> tuple[int, int]:
-    """Two ends of a channel on which orders, with a descriptor each, can go to a worker."""
-    ours, theirs = socket.socketpair()
-    return ours.detach(), theirs.detach()
-
-
-def _hand_over(channel: int, order: dict[str, Any], output: int) -> None:
-    """Another task for a worker that waits for one."""
-    data = (compact(order) + "\n").encode()
-    with socket.socket(fileno=os.dup(channel)) as to_worker:
-        to_worker.settimeout(HANG_UP_S)
-        sent = socket.send_fds(to_worker, [data], [output])
-        if sent < len(data):
-            to_worker.sendall(data[sent:])
-    os.set_blocking(channel, False)

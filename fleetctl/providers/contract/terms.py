@@ -1,0 +1,69 @@
+"""What a provider promises about itself, as data that the engine plans with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleetctl.specs.blocks.nodes import nodes_of, ray_of, rdma_of
+from fleetctl.specs.blocks.template import Template
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """What a provider promises about itself; tests/contracts holds it to every line."""
+
+    visibility_bound_s: float  # a start is visible by id and in a list at the latest after this
+    list_shows_finished: bool
+    strong_get: bool  # a look-up by id is never stale
+    name_scope: str  # within what a run's name is unique: "store", "live", "account"
+    max_lifetime_s: float | None
+    billing_quantum_s: float
+    calls_per_s: float  # token bucket of our own
+    calls_at_once: int
+    call_deadline_s: float  # no call is waited for longer
+    default_parallelism: int
+    poll_s: float  # the net under push notifications
+    sandboxes_at_once: int | None = None  # over all objects; None = it says so when it is full
+    # Where a list hides what has finished and a name is free again then, a start whose answer was
+    # lost could begin twice: there the sandbox is made first, and begins once its id is durable.
+    two_phase: bool = False
+    functions: bool = False  # runs templates with `runtime: function`
+    secrets: bool = False  # gives work the values of secrets that it keeps itself
+    # Of a sandbox whose task names no limit of its own; None: as long as may be.
+    usual_lifetime_s: float | None = None
+    nodes_max: int = 1  # machines that can work as one attempt
+    ray: bool = False  # starts a Ray cluster before the work
+    rdma: bool = False  # can join the machines of an attempt by it
+
+    def cannot_join(self, provider: str, template: Template) -> str:
+        """Why so many nodes, or a Ray cluster over them, cannot be had there; or empty."""
+        nodes = nodes_of(template)
+        if nodes.min > self.nodes_max:
+            one = self.nodes_max == 1
+            most = "one machine" if one else f"at most {self.nodes_max} machines"
+            return f"provider `{provider}` gives an attempt {most}, and `nodes` is {nodes}"
+        ray = ray_of(template).enabled
+        if template.is_function and (nodes.min > 1 or ray):
+            asked = "`ray` asks for a cluster" if ray else f"`nodes` is {nodes}"
+            return f"a function runs on one machine and starts no Ray cluster, and {asked}"
+        if ray and not self.ray:
+            return f"provider `{provider}` starts no Ray cluster; start it inside `script`"
+        if rdma_of(template) and not self.rdma:
+            return f"provider `{provider}` joins no machines by RDMA"
+        return ""
+
+    def joins_field(self, template: Template) -> str:
+        """What asks for it where `cannot_join` says why not: `nodes`, `ray` or `rdma`."""
+        nodes = nodes_of(template).min
+        if nodes > self.nodes_max or (template.is_function and nodes > 1):
+            return "nodes"
+        ray = ray_of(template).enabled
+        return "ray" if ray and (template.is_function or not self.ray) else "rdma"
+
+    def joins_hint(self, template: Template) -> str:
+        """What would help where `cannot_join` says why not."""
+        if template.is_function:
+            return "use `nodes: 1`, and no `ray`"
+        if nodes_of(template).min > self.nodes_max:
+            return f"use `nodes: {self.nodes_max}`, or place it elsewhere"
+        return f"leave `{self.joins_field(template)}` out, or place it elsewhere"
