@@ -153,6 +153,11 @@ def _say_none(seen: View, pick: Pick, screen: Screen) -> None:
     elif pick.dating.since_s is not None:
         screen.talk(f"no {unit} of {safe(seen.key)} has run since then")
     elif pick.indexes is not None or pick.attempt is not None:
+        total = seen.count("total")
+        asked = min(low for low, _ in pick.indexes.ranges) if pick.indexes is not None else 0
+        if total and asked >= total:
+            hint = f"its indexes are 0 to {total - 1}" if total > 1 else "its only index is 0"
+            raise NotFound(f"{safe(seen.key)} has no {unit} {asked}", hint=hint)
         what = "attempt" if pick.attempt is not None else unit
         raise NotFound(
             f"{safe(seen.key)} has no such {what} yet",
