@@ -1,0 +1,188 @@
+"""The server itself, in the loop of the test; `asked` is the ground truth of what it was asked."""
+
+import asyncio
+import hashlib
+import json
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+DIMENSIONS = 8
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What the next request meets: a status, or `hang`, `cut`, `wrong-json`."""
+
+    what: str | int
+    retry_after: str = ""
+
+
+@dataclass
+class Model:
+    """`answer_s` is the time of an answer in a slot; `key` "" lets everyone in."""
+
+    slots: int = 4
+    answer_s: float = 0.0
+    key: str = ""
+    models: tuple[str, ...] = ("tiny",)
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    tokens: int = 0
+    most_at_once: int = 0
+    cancelled: int = 0
+    faults: deque[Fault] = field(default_factory=deque)
+    held: asyncio.Event | None = None  # streams wait for it after their first piece
+    url: str = ""
+    _now: int = 0
+
+    async def start(self) -> "Model":
+        self._slots = asyncio.Semaphore(self.slots)
+        app = web.Application(client_max_size=32 * 2**20)
+        app.router.add_route("*", "/{path:.*}", self._serve)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
+            return web.json_response({"error": {"message": "bad key"}}, status=401)
+        match request.path:
+            case "/v1/models":
+                return web.json_response({"data": [{"id": name} for name in self.models]})
+            case "/api/tags":
+                return web.json_response({"models": [{"name": name} for name in self.models]})
+            case "/health":
+                return web.Response()
+        body = await request.json()
+        self.asked.append({"path": request.path, **body})
+        if body.get("model") not in self.models:
+            return web.json_response({"error": {"message": "model not found"}}, status=404)
+        try:
+            async with self._slots:
+                self._now += 1
+                self.most_at_once = max(self.most_at_once, self._now)
+                try:
+                    return await self._answer(request, body)
+                finally:
+                    self._now -= 1
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        fault = self.faults.popleft() if self.faults else None
+        if fault is not None and isinstance(fault.what, int):
+            headers = {"Retry-After": fault.retry_after} if fault.retry_after else {}
+            return web.json_response({"error": {}}, status=fault.what, headers=headers)
+        if fault is not None and fault.what == "hang":
+            await asyncio.Event().wait()
+        if fault is not None and fault.what == "wrong-json":
+            return web.Response(text="{not json", content_type="application/json")
+        await asyncio.sleep(self.answer_s)
+        path, model = request.path, body["model"]
+        prompt = _text(body)
+        words = len(prompt.split())
+        self.tokens += words
+        if path == "/v1/embeddings":
+            texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+            rows = [
+                {"object": "embedding", "index": i, "embedding": embedding(str(t))}
+                for i, t in enumerate(texts)
+            ]
+            usage = {"prompt_tokens": words, "total_tokens": words}
+            return web.json_response(
+                {"object": "list", "model": model, "data": rows, "usage": usage}
+            )
+        if path == "/api/embed":
+            texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+            return web.json_response(
+                {
+                    "model": model,
+                    "prompt_eval_count": words,
+                    "embeddings": [embedding(str(t)) for t in texts],
+                }
+            )
+        text = f"echo: {prompt}"
+        self.tokens += len(text.split())
+        if path.startswith("/v1/"):
+            pieces = _openai(model, text, words, body)
+        else:
+            pieces = _ollama(path, model, text, words, body)
+        if len(pieces) == 1:
+            return web.Response(body=pieces[0], content_type="application/json")
+        response = web.StreamResponse(
+            headers={
+                "Content-Type": "text/event-stream"
+                if path.startswith("/v1/")
+                else "application/x-ndjson"
+            }
+        )
+        await response.prepare(request)
+        for number, piece in enumerate(pieces):
+            if number == 1 and fault is not None and fault.what == "cut":
+                assert request.transport is not None
+                request.transport.close()
+                return response
+            if number == 1 and self.held is not None:
+                await self.held.wait()
+            await response.write(piece)
+        return response
+
+
+def embedding(text: str) -> list[float]:
+    """The same for the same text, everywhere."""
+    return [byte / 255 for byte in hashlib.sha256(text.encode()).digest()[:DIMENSIONS]]
+
+
+def _text(body: dict[str, Any]) -> str:
+    if "messages" in body:
+        return str(body["messages"][-1]["content"])
+    found = body.get("prompt", body.get("input", ""))
+    return " ".join(map(str, found)) if isinstance(found, list) else str(found)
+
+
+def _openai(model: str, text: str, words: int, body: dict[str, Any]) -> list[bytes]:
+    out = len(text.split())
+    usage = {"prompt_tokens": words, "completion_tokens": out, "total_tokens": words + out}
+    head = {"id": "c-1", "created": 0, "model": model}
+    if not body.get("stream"):
+        choice = {
+            "index": 0,
+            "finish_reason": "stop",
+            "text": text,
+            "message": {"role": "assistant", "content": text},
+        }
+        whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+        return [json.dumps(whole).encode()]
+    rows: list[dict[str, Any]] = [
+        {
+            **head,
+            "object": "chat.completion.chunk",
+            "choices": [
+                {"index": 0, "delta": {"role": "assistant", "content": part}, "finish_reason": None}
+            ],
+        }
+        for part in text.split(" ")
+    ]
+    if (body.get("stream_options") or {}).get("include_usage"):
+        rows.append({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+    return [f"data: {json.dumps(row)}\n\n".encode() for row in rows] + [b"data: [DONE]\n\n"]
+
+
+def _ollama(path: str, model: str, text: str, words: int, body: dict[str, Any]) -> list[bytes]:
+    def row(part: str, done: bool) -> bytes:
+        said = {"message": {"role": "assistant", "content": part}}
+        fields: dict[str, Any] = said if path == "/api/chat" else {"response": part}
+        counts = {"prompt_eval_count": words, "eval_count": len(text.split())} if done else {}
+        return json.dumps({"model": model, "done": done, **fields, **counts}).encode() + b"\n"
+
+    if body.get("stream") is False:
+        return [row(text, True)]
+    return [*(row(part, False) for part in text.split(" ")), row("", True)]
