@@ -113,9 +113,8 @@ def _check(call: Call, calls: int, worst_usd: float | None) -> None:
     if not message and left_usd is not None and worst_usd is not None:
         spent_usd = call.state.ledger.usd_of(call.grant.run)
         if spent_usd + worst_usd > left_usd:
-            message = (
-                f"budget: ${spent_usd:.4f} used, ${worst_usd:.4f} asked, ${left_usd:.4f} allowed"
-            )
+            asked = f"${worst_usd:.4f} asked at worst"
+            message = f"budget: ${spent_usd:.4f} used, {asked}, ${left_usd:.4f} allowed"
     if message:
         call.state.ledger.add(call.key, refused=calls)
         raise Refusal(429, f"endpoint {call.endpoint.name}: {message}")

@@ -8,20 +8,10 @@ from typing import Any
 
 from fleetctl.gateway.usage import Tokens
 
-COUNTS = [
-    "calls",
-    "tries",
-    "fallbacks",
-    "hits",
-    "tokens_in",
-    "tokens_out",
-    "usd",
-    "unpriced",
-    "reserved_usd",
-    "reserved_in",
-    "reserved_out",
-    "refused",
-]
+COUNTS = (
+    *("calls", "tries", "fallbacks", "hits", "tokens_in", "tokens_out", "usd"),
+    *("unpriced", "reserved_usd", "reserved_in", "reserved_out", "refused"),
+)
 _SCHEMA = f"""
 create table if not exists used (run text, endpoint text, namespace text, seq integer,
   {", ".join(f"{name} real not null default 0" for name in COUNTS)},

@@ -1,4 +1,4 @@
-"""Who waits for a slot: in the order of arrival within an object, round robin over objects; pure."""
+"""Who waits for a slot: in order of arrival within an object, round robin over objects; pure."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable

@@ -34,5 +34,5 @@ def wait_s(retry: Retry, *, tried: int, status: int | None, retry_after_s: float
     names = {"connection"} if status is None else {str(status), f"{status // 100}xx"}
     if tried >= retry.attempts or not words & names:
         return None
-    backoff = min(retry.max_s, retry.initial_s * 2 ** (tried - 1))
+    backoff: float = min(retry.max_s, retry.initial_s * 2.0 ** (tried - 1))
     return max(backoff, min(retry_after_s, RETRY_AFTER_MAX_S))

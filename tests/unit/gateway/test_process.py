@@ -1,4 +1,4 @@
-"""The gateway as a process: tokens, limits, usage, what a kill leaves, before an emulated server."""
+"""The gateway as a process before an emulated server: limits, usage, what a kill leaves."""
 
 import asyncio
 import os
