@@ -13,6 +13,7 @@ from tests.bench import (
     changes,
     curves,
     daytona,
+    endpoints,
     finished,
     modal,
     publication,
@@ -46,6 +47,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "publication": publication.figures,
     "modal": modal.figures,
     "daytona": daytona.figures,
+    "endpoints": endpoints.figures,
 }
 
 
