@@ -1,0 +1,62 @@
+"""Streams through the gateway: pieces as they come, clients that leave, the cache beside them."""
+
+import asyncio
+from pathlib import Path
+
+from fleetctl.common.tokens import gateway_token
+from tests.emulators.llm.server import Fault, Model
+from tests.unit.gateway.test_process import LIFE_S, in_loop, living
+
+BODY = {"model": "chat", "stream": True, "messages": [{"role": "user", "content": "a b"}]}
+
+
+@in_loop
+async def test_a_stream_comes_in_pieces_and_a_client_that_leaves_ends_it(tmp_path: Path) -> None:
+    model = Model(held=asyncio.Event())
+    async with living(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
+        headers = {"Authorization": f"Bearer {gateway_token(gateway.key, 'r1')}"}
+        url = gateway.url + "/v1/chat/completions"
+        reply = await gateway.tasks.post(url, json=BODY, headers=headers)
+        assert b"echo:" in await reply.content.readany()  # the server still holds the rest
+        reply.close()
+        while not model.cancelled:
+            await asyncio.sleep(0.01)
+        model.held.set()
+        assert (await gateway.ask("r1")).status == 200
+
+
+@in_loop
+async def test_a_stream_that_broke_is_not_asked_again(tmp_path: Path) -> None:
+    model = Model()
+    model.faults.append(Fault("cut"))
+    async with living(tmp_path, model) as gateway:
+        try:
+            await gateway.ask("r1", stream=True)
+            whole = True
+        except Exception:
+            whole = False
+        assert not whole
+        assert len(model.asked) == 1
+
+
+@in_loop
+async def test_a_cached_answer_is_asked_once_and_counted_as_a_hit(tmp_path: Path) -> None:
+    model = Model()
+    async with living(tmp_path, model) as gateway:
+        await gateway.declare([model], cache={"policy": "Deterministic"})
+        for temperature in (0, 0, 1, 1):
+            await gateway.ask("r1", temperature=temperature)
+        assert len(model.asked) == 3
+        assert (await gateway.used())["r1"]["hits"] == 1
+        assert (tmp_path / "cache.db").stat().st_mode & 0o777 == 0o600
+
+
+@in_loop
+async def test_health_names_the_model_that_is_missing(tmp_path: Path) -> None:
+    model = Model(models=("other",))
+    async with living(tmp_path, model) as gateway:
+        row = (await (await gateway.control.get("/health")).json())["endpoints"][0]
+        assert (row["ready"], row["reason"]) == (False, "ModelNotFound")
+        model.models, model.key = ("tiny",), "secret"
+        row = (await (await gateway.control.get("/health")).json())["endpoints"][0]
+        assert (row["ready"], row["reason"]) == (False, "KeyRefused")
