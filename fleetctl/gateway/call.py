@@ -132,11 +132,13 @@ async def _tries(call: Call, begin: Begin | None, piece: Piece | None) -> Answer
         try:
             call.state.ledger.add(call.key, tries=1)
             answer = await _try(call, server, begin, piece)
+            endpoint.adaptive.answered()
             times.waiting_ms.append((begun_s - asked_s) * 1000)
             times.answer_ms.append((time.monotonic() - begun_s) * 1000)
             return answer
         except _Failed as failed:
             failure = failed
+            endpoint.adaptive.failed(failure.status)
         finally:
             endpoint.release(call.grant.run, server)
         pause_s = wait_s(

@@ -117,7 +117,7 @@ async def _health(client: ClientSession, endpoint: Endpoint) -> dict[str, Any]:
         "message": message,
         "hint": hint,
         "servers": servers,
-        "concurrency": endpoint.concurrency,
+        "concurrency": endpoint.adaptive.limit,
         "queue": len(endpoint.waiting),
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetctl.gateway.concurrency import Adaptive
 from fleetctl.gateway.limits import Limits, Minute, read_limits
 from fleetctl.gateway.queue import FairQueue
 from fleetctl.gateway.retry import Retry, read_retry
@@ -51,7 +52,8 @@ class Endpoint:
             _server(base_of(s["url"]), s.get("slots") or 1, kept)
             for s in self.spec.get("servers") or ()
         ]
-        self.concurrency = self.spec.get("concurrency") or sum(s.slots for s in self.servers)
+        most = self.spec.get("concurrency") or sum(s.slots for s in self.servers)
+        self.adaptive = Adaptive(most=most, limit=most)
         self.waiting: FairQueue[Waiter] = FairQueue()
         self.running: Counter[str] = Counter()
 
@@ -75,7 +77,7 @@ class Endpoint:
         self.hand_out()
 
     def hand_out(self) -> None:
-        while sum(s.in_flight for s in self.servers) < self.concurrency:
+        while sum(s.in_flight for s in self.servers) < self.adaptive.limit:
             now_s = time.monotonic()
             if choose(self.servers, now_s) is None:
                 return

@@ -1,6 +1,7 @@
 """The gateway's pure parts, with the time as an argument."""
 
 from fleetctl.gateway.cache import cacheable
+from fleetctl.gateway.concurrency import Adaptive
 from fleetctl.gateway.limits import Limits, Minute, over_task_limit
 from fleetctl.gateway.queue import FairQueue
 from fleetctl.gateway.retry import Retry, wait_s
@@ -90,3 +91,19 @@ def test_the_worst_case_has_a_price_only_where_the_model_has_one() -> None:
     spec = {"prices": {"chat": {"inputPerMillion": 1.0, "outputPerMillion": 5.0}}}
     assert price_usd(spec, "chat", worst) == 200 / 1e6
     assert price_usd(spec, "other", worst) is None
+
+
+def test_the_limit_halves_when_the_server_is_busy_and_grows_after_a_full_round() -> None:
+    adaptive = Adaptive(most=8, limit=8)
+    adaptive.failed(429)
+    adaptive.failed(404)
+    assert adaptive.limit == 4
+    for _ in range(4):
+        adaptive.answered()
+    assert adaptive.limit == 5
+    for _ in range(5):
+        adaptive.failed(503)
+    assert adaptive.limit == 1
+    for _ in range(100):
+        adaptive.answered()
+    assert adaptive.limit == 8
