@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fleetctl.gateway.usage import EMBEDDING_PATHS
+from fleetctl.gateway.rules.usage import EMBEDDING_PATHS
 
 TTL_S = 604800.0
 

@@ -12,12 +12,12 @@ from aiohttp import ClientError, ClientPayloadError, ClientTimeout
 from fleetctl.gateway.cache import TTL_S, cache_key, cacheable
 from fleetctl.gateway.endpoints import Endpoint, Grant
 from fleetctl.gateway.ledger import Key
-from fleetctl.gateway.limits import over_task_limit
 from fleetctl.gateway.numbered import Answer
-from fleetctl.gateway.retry import wait_s
-from fleetctl.gateway.servers import Server
+from fleetctl.gateway.rules.limits import over_task_limit
+from fleetctl.gateway.rules.retry import wait_s
+from fleetctl.gateway.rules.servers import Server
+from fleetctl.gateway.rules.usage import Tokens, calls_of, price_usd, used, worst_case
 from fleetctl.gateway.state import State
-from fleetctl.gateway.usage import Tokens, calls_of, price_usd, used, worst_case
 
 TIMEOUT_S = 60.0
 TAIL_BYTES = 64 * 1024  # of a stream: where its usage stands

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetctl.gateway.concurrency import Adaptive
-from fleetctl.gateway.limits import Limits, Minute, read_limits
-from fleetctl.gateway.queue import FairQueue
-from fleetctl.gateway.retry import Retry, read_retry
-from fleetctl.gateway.servers import Server, base_of, choose
+from fleetctl.gateway.rules.concurrency import Adaptive
+from fleetctl.gateway.rules.limits import Limits, Minute, read_limits
+from fleetctl.gateway.rules.queue import FairQueue
+from fleetctl.gateway.rules.retry import Retry, read_retry
+from fleetctl.gateway.rules.servers import Server, base_of, choose
 
 SAMPLES_MAX = 512  # of waiting and answering times a row; enough for a p95
 

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from fleetctl.gateway.usage import Tokens
+from fleetctl.gateway.rules.usage import Tokens
 
 COUNTS = (
     *("calls", "tries", "fallbacks", "hits", "tokens_in", "tokens_out", "usd"),

@@ -1,12 +1,12 @@
 """The gateway's pure parts, with the time as an argument."""
 
 from fleetctl.gateway.cache import cacheable
-from fleetctl.gateway.concurrency import Adaptive
-from fleetctl.gateway.limits import Limits, Minute, over_task_limit
-from fleetctl.gateway.queue import FairQueue
-from fleetctl.gateway.retry import Retry, wait_s
-from fleetctl.gateway.servers import Server, choose
-from fleetctl.gateway.usage import Tokens, calls_of, price_usd, used, worst_case
+from fleetctl.gateway.rules.concurrency import Adaptive
+from fleetctl.gateway.rules.limits import Limits, Minute, over_task_limit
+from fleetctl.gateway.rules.queue import FairQueue
+from fleetctl.gateway.rules.retry import Retry, wait_s
+from fleetctl.gateway.rules.servers import Server, choose
+from fleetctl.gateway.rules.usage import Tokens, calls_of, price_usd, used, worst_case
 
 
 def test_a_batch_is_refused_whole_before_its_first_call() -> None:

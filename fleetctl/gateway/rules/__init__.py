@@ -1,0 +1,1 @@
+"""What the gateway decides without I/O: the time comes as an argument."""
