@@ -25,6 +25,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import CheckpointOrder, Observation, ProgressOrder, WandbTrial
 from fleetctl.guest.ship.library import library
 from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.nodes import Nodes, nodes_of
 from fleetctl.specs.blocks.template import Template
@@ -88,6 +89,7 @@ class RunRequest:
     checkpoint: CheckpointOrder | None = None  # where it saves its progress; None: nowhere known
     progress: ProgressOrder | None = None  # when it counts as hung; None: never
     variables: Mapping[str, str] = field(default_factory=dict)  # of this attempt alone
+    endpoints: EndpointAccess | None = None  # that its programs may call; None: none
 
     @property
     def nodes(self) -> Nodes:

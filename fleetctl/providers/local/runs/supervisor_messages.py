@@ -101,7 +101,7 @@ def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict
         "cpu_s": _cpu_s(template),
         "grace_s": template.termination_grace_period_seconds,
         "reusable": request.reusable,
-        "secrets": dict(request.secrets),
+        "secrets": _secrets(request),
         "variables": dict(request.variables),
         "nodes": nodes,
         "procs": procs_of(template),
@@ -114,6 +114,12 @@ def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict
         # Which of a list it got, its journal tells.
         "gpu_names": list(gpus.values()) if gpu is not None and gpu.otherwise else [],
     }
+
+
+def _secrets(request: RunRequest) -> dict[str, str]:
+    """With the token of its endpoints, which it calls at the gateway's own port: no relay here."""
+    access = request.endpoints
+    return {**request.secrets, **(access.variables(access.base_url) if access else {})}
 
 
 def _ray(template: Template) -> dict[str, Any] | None:

@@ -1,0 +1,34 @@
+"""How an attempt reaches the model endpoints of its template: by the gateway on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointAccess:
+    """names: of the endpoints, the first is the usual one. models: what the first may be asked for
+    to what its servers call it. base_url: of the gateway, `http://127.0.0.1:PORT`, as seen from
+    this machine. token: of this attempt alone, never stored.
+    """
+
+    names: tuple[str, ...]
+    models: Mapping[str, str]
+    base_url: str
+    token: str = field(repr=False)
+
+    def variables(self, base_url: str) -> dict[str, str]:
+        """What programs of an attempt find the gateway by. base_url: where the attempt itself sees
+        it. Clients of Ollama send no token: theirs is in the path. Without models no
+        FLEETCTL_LLM_MODEL.
+        """
+        base = base_url.rstrip("/")
+        usual = next(iter(self.models), None)
+        return {
+            "OPENAI_BASE_URL": f"{base}/v1",
+            "OPENAI_API_KEY": self.token,
+            "OLLAMA_HOST": f"{base}/t/{self.token}",
+            "FLEETCTL_LLM_URL": base,
+            **({"FLEETCTL_LLM_MODEL": usual} if usual is not None else {}),
+        }

@@ -1,0 +1,59 @@
+"""What an attempt is told of the endpoints that it may call."""
+
+from __future__ import annotations
+
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.local.runs.supervisor_messages import start_message
+from fleetctl.specs.blocks.template import Template
+
+GATEWAY = "http://127.0.0.1:4000"
+ACCESS = EndpointAccess(("small", "large"), {"chat": "Qwen", "embed": "nomic"}, GATEWAY, "fl-abc")
+
+
+def order(**changes: object) -> dict[str, object]:
+    """As a supervisor on this machine is told to start it."""
+    request = RunRequest(  # type: ignore[arg-type]
+        "r",
+        "r",
+        "s",
+        "u",
+        "batchjob/x",
+        0,
+        1,
+        Template(command=("env",)),
+        "h",
+        {},
+        False,
+        **changes,
+    )
+    return start_message(request, {}, 1)
+
+
+def test_each_client_finds_the_listener_where_the_attempt_sees_it() -> None:
+    assert ACCESS.variables("http://127.0.0.1:5000/") == {
+        "OPENAI_BASE_URL": "http://127.0.0.1:5000/v1",
+        "OPENAI_API_KEY": "fl-abc",
+        "OLLAMA_HOST": "http://127.0.0.1:5000/t/fl-abc",
+        "FLEETCTL_LLM_URL": "http://127.0.0.1:5000",
+        "FLEETCTL_LLM_MODEL": "chat",
+    }
+
+
+def test_without_models_none_is_named() -> None:
+    access = EndpointAccess(("small",), {}, GATEWAY, "fl-abc")
+    assert "FLEETCTL_LLM_MODEL" not in access.variables(GATEWAY)
+
+
+def test_a_token_is_not_shown() -> None:
+    assert "fl-abc" not in repr(ACCESS)
+
+
+def test_a_local_attempt_is_told_of_the_gateway_among_its_secrets() -> None:
+    told = order(endpoints=ACCESS, secrets={"OTHER": "kept", "OPENAI_API_KEY": "a real one"})
+    assert told["secrets"] == {"OTHER": "kept", **ACCESS.variables(GATEWAY)}
+    assert "fl-abc" not in str({**told, "secrets": {}})
+
+
+def test_a_local_attempt_without_endpoints_is_told_of_its_secrets_alone() -> None:
+    assert order(secrets={"OTHER": "kept"})["secrets"] == {"OTHER": "kept"}
