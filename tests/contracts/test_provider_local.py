@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.base import BEGUN_AS_ANOTHER
+from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, stop_supervisors
 from tests.contracts.provider_suite import ProviderSuite
@@ -50,6 +54,84 @@ class TestSecrets:
     async def test_a_secret_that_another_provider_keeps_is_refused(self, world: World) -> None:
         with pytest.raises(Refused, match="keeps no secrets"):
             await world.provider.start(world.order(secret_refs=("wandb-secret",)))
+
+
+ASKS = """
+import os, urllib.request
+
+def ask(url, **headers):
+    request = urllib.request.Request(url, headers=headers)
+    return urllib.request.urlopen(request, timeout=30).read().decode()
+
+KEY = os.environ["OPENAI_API_KEY"]
+ask(os.environ["OPENAI_BASE_URL"] + "/models", Authorization="Bearer " + KEY)
+ask(os.environ["OLLAMA_HOST"] + "/api/tags")
+"""
+
+
+class TestEndpoints:
+    """The gateway's own port is reached from both tiers, by both kinds of client."""
+
+    @pytest.fixture(autouse=True)
+    def _nothing_left(self, tmp_path: Path) -> Iterator[None]:
+        yield
+        stop_supervisors(tmp_path / "home")
+
+    @pytest.fixture(autouse=True, params=["namespaces", "process"])
+    def _tier(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FLEETCTL_LOCAL_TIER", request.param)
+
+    def world(self, tmp_path: Path) -> World:
+        return LocalWorld(tmp_path)
+
+    @story
+    async def test_programs_call_the_gateway_and_no_file_keeps_their_token(
+        self, world: World
+    ) -> None:
+        token = "fl-a-canary-of-one-attempt"
+        with answering() as (url, asked):
+            access = EndpointAccess(("small",), {"chat": "Qwen"}, url, token)
+            for run, template in [("of-python", python(ASKS)), ("of-command", shell(ASKS))]:
+                ended = await world.run(template, run=run, endpoints=access)
+                assert ended.exit_code == 0, ended
+        assert asked == 2 * [
+            ("/v1/models", f"Bearer {token}"),
+            (f"/t/{token}/api/tags", None),
+        ]
+        kept = [file for file in (world.directory / "home").rglob("*") if file.is_file()]
+        assert kept
+        assert not [file for file in kept if token.encode() in file.read_bytes()]
+
+
+def shell(program: str) -> Template:
+    """The same program as a command."""
+    return command("python3", "-c", program)
+
+
+@contextmanager
+def answering() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
+    """A server on this machine: its address, and the path and bearer of what it was asked."""
+    asked: list[tuple[str, str | None]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Authorization"]))
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing: what pytest shows is of the tests."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", asked
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 class TestRestored:
