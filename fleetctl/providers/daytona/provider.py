@@ -24,6 +24,7 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
+from fleetctl.providers.contract.endpoints import refuse_endpoints
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.daytona import foreseen
 from fleetctl.providers.daytona.assets import sources
@@ -95,6 +96,7 @@ class DaytonaProvider(RemoteProvider):
         self._volumes = Volumes()
 
     async def start(self, request: RunRequest) -> str:
+        refuse_endpoints(self._name, request.endpoints)
         return await self._start(request)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:

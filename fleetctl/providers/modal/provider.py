@@ -29,6 +29,7 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
+from fleetctl.providers.contract.endpoints import refuse_endpoints
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.modal import foreseen
 from fleetctl.providers.modal.assets import sources
@@ -102,6 +103,7 @@ class ModalProvider(RemoteProvider):
         self._rates = Rates(self._account_rates)
 
     async def start(self, request: RunRequest) -> str:
+        refuse_endpoints(self._name, request.endpoints)
         if not request.handle:
             # Who does not get there has asked Modal for nothing, and nothing is to be looked for.
             await self._connection.app()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.local.runs.supervisor_messages import start_message
+from fleetctl.providers.modal.provider import ModalProvider
 from fleetctl.specs.blocks.template import Template
 
 GATEWAY = "http://127.0.0.1:4000"
 ACCESS = EndpointAccess(("small", "large"), {"chat": "Qwen", "embed": "nomic"}, GATEWAY, "fl-abc")
 
 
-def order(**changes: object) -> dict[str, object]:
-    """As a supervisor on this machine is told to start it."""
-    request = RunRequest(  # type: ignore[arg-type]
+def request(**changes: Any) -> RunRequest:
+    return RunRequest(  # type: ignore[arg-type]
         "r",
         "r",
         "s",
@@ -27,7 +35,11 @@ def order(**changes: object) -> dict[str, object]:
         False,
         **changes,
     )
-    return start_message(request, {}, 1)
+
+
+def order(**changes: Any) -> dict[str, Any]:
+    """As a supervisor on this machine is told to start it."""
+    return start_message(request(**changes), {}, 1)
 
 
 def test_each_client_finds_the_listener_where_the_attempt_sees_it() -> None:
@@ -57,3 +69,16 @@ def test_a_local_attempt_is_told_of_the_gateway_among_its_secrets() -> None:
 
 def test_a_local_attempt_without_endpoints_is_told_of_its_secrets_alone() -> None:
     assert order(secrets={"OTHER": "kept"})["secrets"] == {"OTHER": "kept"}
+
+
+@pytest.mark.parametrize("provider", [ModalProvider, DaytonaProvider])
+def test_who_does_not_reach_the_gateway_refuses_before_anything_is_made(
+    provider: type[ModalProvider] | type[DaytonaProvider], tmp_path: Path
+) -> None:
+    async def start() -> None:
+        there = provider(tmp_path, store_id="s", notify=lambda run: None)
+        with pytest.raises(Refused, match="reach no endpoint, and `endpoints` names `small`"):
+            await there.start(request(endpoints=ACCESS))
+
+    asyncio.run(start())
+    assert not list(tmp_path.rglob("jobs/*"))
