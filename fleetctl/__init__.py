@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fleetctl.client.manifests import (
         BatchJob,
         Budget,
+        Endpoint,
         Function,
         Provider,
         Secret,
@@ -36,6 +37,7 @@ _HOMES = {
     "BatchJob": _MANIFESTS,
     "Budget": _MANIFESTS,
     "DaytonaInterpreter": _INTERPRETER,
+    "Endpoint": _MANIFESTS,
     "ExecutionProfile": _INTERPRETER,
     "FinalOutput": _INTERPRETER,
     "Fleet": _FLEET,
@@ -55,6 +57,7 @@ __all__ = [
     "BatchJob",
     "Budget",
     "DaytonaInterpreter",
+    "Endpoint",
     "ExecutionProfile",
     "FinalOutput",
     "Fleet",

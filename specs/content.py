@@ -47,6 +47,7 @@ TEMPLATE: Mapping[str, Role] = {
     "python": WORK,
     "command": WORK,
     "script": WORK,
+    "endpoints": WORK,  # by the models that they name, once these are known
     "runtime": WORK,
     "function": WORK,  # by what the Function says, once that is known; not by its name
     "timeout_seconds": RULE,

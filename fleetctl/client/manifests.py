@@ -115,6 +115,10 @@ class Provider(Declared):
     """Limits, prices and the account of a place to run."""
 
 
+class Endpoint(Declared):
+    """Model servers that tasks may ask, with limits, prices and keys."""
+
+
 class Budget(Declared):
     """What all objects with certain labels may cost."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,102 +15,33 @@ from pydantic import (
     Field,
     PrivateAttr,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
+from fleetctl.specs.blocks.resources import Gpu, Resources
 from fleetctl.specs.values.metrics import Metrics
 from fleetctl.specs.values.packages import OUTSIDE, is_inside
 from fleetctl.specs.values.scalars import (
     Bool,
-    Cpu,
     Duration,
     EnvName,
     Name,
     NonEmptyText,
-    PositiveCount,
     PositiveDuration,
     SandboxPath,
-    Size,
     Spec,
     Text,
 )
 
 WORK_FIELDS = ("python", "command", "script")
-GPUS_MAX = 8  # sorts that one template may list
+ENDPOINTS_MAX = 16
 # What a Function says for all tasks that call it, and no template beside it.
 FUNCTION_FIELDS = ("image", "source", "resources", "secrets", "volumes")
 
-_GPU = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,62}[!+]?)(?::(?P<count>[0-9]{1,4}))?")
-GPU_FORM = "a text such as `A100:4`, `A100` for one, or `any:1`"
 # `ext::` and its like name a program for git to run.
 _GIT_HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 _PYTHON_VERSION = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
-
-
-class Gpu(Spec):
-    """GPUs of one sort, written `NAME:COUNT`; or a list, of which the first is wanted first."""
-
-    name: NonEmptyText = Field(description="Model such as `A100`, or `any`.")
-    count: PositiveCount = Field(default=1, description="How many; default 1.")
-    otherwise: tuple[Gpu, ...] = Field(
-        default=(), max_length=GPUS_MAX, description="What will do as well, best first."
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return _first_and_others(value)
-        if not isinstance(value, str):
-            if isinstance(value, dict | cls):
-                return value
-            raise ValueError(f"it must be {GPU_FORM}")
-        match = _GPU.fullmatch(value)
-        if match is None or match["count"] == "0":
-            raise ValueError(f"it must be {GPU_FORM}")
-        return {"name": match["name"], "count": int(match["count"] or 1)}
-
-    @model_serializer
-    def _to_text(self) -> str | list[str]:
-        texts = [str(it) for it in self.choices]
-        return texts if self.otherwise else texts[0]
-
-    @property
-    def choices(self) -> tuple[Gpu, ...]:
-        """All that will do, best first."""
-        return (self, *self.otherwise)
-
-    @property
-    def each(self) -> tuple[Gpu, ...]:
-        """The same, each by itself."""
-        return tuple(it.model_copy(update={"otherwise": ()}) for it in self.choices)
-
-    def __str__(self) -> str:
-        return f"{self.name}:{self.count}"
-
-
-def _first_and_others(value: Sequence[Any]) -> Any:
-    if not value or not all(isinstance(it, str) for it in value):
-        raise ValueError(f"each entry of a list must be {GPU_FORM}")
-    first, *others = (Gpu.model_validate(it) for it in value)
-    return {"name": first.name, "count": first.count, "otherwise": tuple(others)}
-
-
-class Resources(Spec):
-    """What one sandbox may use."""
-
-    cpu: Cpu | None = Field(
-        default=None, description="Cores; `500m` is half a core; default: no limit."
-    )
-    memory: Size | None = Field(default=None, description="Bytes or `4Gi`; default: no limit.")
-    disk: Size | None = Field(default=None, description="Bytes or `50Gi`; default: no limit.")
-    gpu: Gpu | None = Field(
-        default=None,
-        description="`NAME:COUNT` such as `A100:4`, of a function a list, best first;"
-        " default none.",
-    )
 
 
 class Image(Spec):
@@ -239,6 +170,24 @@ SecretNames = Annotated[
     tuple[Name, ...],
     Field(description="Names of Secret objects whose values join the environment."),
 ]
+
+
+def _names_are_apart(value: tuple[str, ...]) -> tuple[str, ...]:
+    for name, times in Counter(value).items():
+        if times > 1:
+            raise ValueError(f"`{name}` is listed twice")
+    return value
+
+
+EndpointNames = Annotated[
+    tuple[Name, ...],
+    Field(
+        max_length=ENDPOINTS_MAX,
+        description="Names of Endpoint objects that the work may ask, the usual one first; default"
+        " none.",
+    ),
+    AfterValidator(_names_are_apart),
+]
 VolumeMounts = Annotated[
     tuple[VolumeMount, ...],
     Field(description="Volumes to mount; default none."),
@@ -281,6 +230,7 @@ class Template(Spec):
         description="Environment variables; a list of {name, value} is read as well; default none.",
     )
     secrets: SecretNames = ()
+    endpoints: EndpointNames = ()
     volumes: VolumeMounts = ()
     timeout_seconds: PositiveDuration | None = Field(
         default=None, description="Seconds or `5m` that one attempt may take; default: no limit."

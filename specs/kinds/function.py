@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
+from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import (
     Image,
-    Resources,
     SecretNames,
     Source,
     Template,

@@ -78,6 +78,9 @@ KINDS: dict[str, Kind] = {
     "Function": Kind(
         "Function", "functions", ("fn",), "fleetctl.specs.kinds.function:FunctionSpec"
     ),
+    "Endpoint": Kind(
+        "Endpoint", "endpoints", ("ep",), "fleetctl.specs.kinds.endpoint:EndpointSpec"
+    ),
     "Budget": Kind("Budget", "budgets", ("bud",), "fleetctl.specs.kinds.budget:BudgetSpec"),
     "Secret": Kind(
         "Secret", "secrets", (), "fleetctl.specs.kinds.secret:SecretSpec", files=("fromFile",)

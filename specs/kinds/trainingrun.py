@@ -19,11 +19,11 @@ from fleetctl.specs.blocks.nodes import (
     with_nodes,
 )
 from fleetctl.specs.blocks.placement import Placement
+from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import (
     FUNCTION_FIELDS,
     WORK_FIELDS,
     Image,
-    Resources,
     Template,
     VolumeMount,
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.providers.prices.table import load
-from fleetctl.specs.blocks.template import Resources
+from fleetctl.specs.blocks.resources import Resources
 from tests.guards import BEYOND
 
 ROOT = Path(__file__).parents[2]

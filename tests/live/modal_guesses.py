@@ -15,7 +15,7 @@ import modal
 from modal_proto import api_pb2
 
 from fleetctl.providers.prices.devices import possible
-from fleetctl.specs.blocks.template import Gpu
+from fleetctl.specs.blocks.resources import Gpu
 
 APP = "guesses"
 LISTED = Gpu.model_validate(["T4", "H100:8", "L4"])

@@ -17,7 +17,8 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.placement import Capacity, Judgement, Offer, Placement, judge
 from fleetctl.controllers.reuse.impact import Impact
 from fleetctl.specs.blocks.nodes import ONE, nodes_of
-from fleetctl.specs.blocks.template import Gpu, Template
+from fleetctl.specs.blocks.resources import Gpu
+from fleetctl.specs.blocks.template import Template
 from fleetctl.stores.read.read_only import Snapshot
 
 

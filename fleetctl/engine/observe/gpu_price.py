@@ -16,7 +16,8 @@ from fleetctl.engine.execute import functions
 from fleetctl.providers.prices.devices import possible
 from fleetctl.providers.prices.table import dearest
 from fleetctl.specs.blocks.nodes import nodes_of
-from fleetctl.specs.blocks.template import Gpu, Template
+from fleetctl.specs.blocks.resources import Gpu
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.track import Work
 

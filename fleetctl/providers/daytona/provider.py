@@ -46,7 +46,8 @@ from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.guest_order import Place
 from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.sources.pinning import pinned
-from fleetctl.specs.blocks.template import Resources, Template
+from fleetctl.specs.blocks.resources import Resources
+from fleetctl.specs.blocks.template import Template
 
 if TYPE_CHECKING:
     import daytona

@@ -9,7 +9,8 @@ from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.local.assets import pythons, system
 from fleetctl.providers.local.runs import gpus
 from fleetctl.specs.blocks.nodes import nodes_of
-from fleetctl.specs.blocks.template import Gpu, Image, Template
+from fleetctl.specs.blocks.resources import Gpu
+from fleetctl.specs.blocks.template import Image, Template
 
 
 async def first(template: Template) -> Foreseen | None:

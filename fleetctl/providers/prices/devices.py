@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetctl.specs.blocks.template import Gpu
+from fleetctl.specs.blocks.resources import Gpu
 
 ANY = "ANY"
 # What a provider may give in place of what was asked, at the price of what was asked (Modal's guide

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetctl.common.text import HOUR_S
 from fleetctl.providers.prices.table import dearest
-from fleetctl.specs.blocks.template import Resources
+from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.kinds.provider import Prices
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from fleetctl.specs.blocks.template import Gpu, Resources
+from fleetctl.specs.blocks.resources import Gpu, Resources
 
 GIB = 1 << 30
 SANDBOX, FUNCTION = "sandbox", "function"

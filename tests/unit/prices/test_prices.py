@@ -8,7 +8,7 @@ import pytest
 
 from fleetctl.providers.prices import own
 from fleetctl.providers.prices.table import load
-from fleetctl.specs.blocks.template import Resources
+from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.kinds.provider import Prices
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.providers.prices.devices import possible
-from fleetctl.specs.blocks.template import Gpu
+from fleetctl.specs.blocks.resources import Gpu
 from tests.emulators.modal.driver import NAMES
 
 

@@ -82,6 +82,7 @@ OTHER: dict[str, Any] = {
     "source": {"path": "src"},
     "env": {"A": "2"},
     "secrets": ["s"],
+    "endpoints": ["e"],
     "volumes": [{"name": "v", "mountPath": "/v"}],
     "runtime": "function",
     "function": "f",

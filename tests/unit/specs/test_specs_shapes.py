@@ -4,7 +4,8 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from fleetctl.specs.blocks.common import Candidate, Metadata, Placement
-from fleetctl.specs.blocks.template import Gpu, Image, Template
+from fleetctl.specs.blocks.resources import Gpu
+from fleetctl.specs.blocks.template import Image, Template
 from fleetctl.specs.kinds.batchjob import BatchJobSpec, Tasks
 from fleetctl.specs.kinds.registry import KINDS, dump_spec, find_kind, parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from fleetctl.common.errors import Refused
-from fleetctl.specs.blocks.template import Gpu, Resources
+from fleetctl.specs.blocks.resources import Gpu, Resources
 
 GIB = 1024**3
 # As the SDK's own list had them in 0.226.1.

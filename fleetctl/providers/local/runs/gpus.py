@@ -20,7 +20,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.programs import ask
-from fleetctl.specs.blocks.template import Gpu
+from fleetctl.specs.blocks.resources import Gpu
 
 CLAIM_S = 30.0  # a claim without a journal may belong to an order that is still on its way
 RETRY_AFTER_S = 5.0

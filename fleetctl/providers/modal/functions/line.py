@@ -12,7 +12,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.tasks import cancel
 from fleetctl.providers.contract.base import Notify
 from fleetctl.providers.modal.connection.errors import asking
-from fleetctl.specs.blocks.template import Gpu
+from fleetctl.specs.blocks.resources import Gpu
 
 if TYPE_CHECKING:
     from fleetctl.providers.modal.functions.deployments import Deployed

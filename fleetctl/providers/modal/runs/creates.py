@@ -28,7 +28,7 @@ from fleetctl.providers.modal.runs.sandboxes import GPU_TAG, GUEST_TAG, NO_GPU, 
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.creates import Making, Makings
-from fleetctl.specs.blocks.template import Gpu
+from fleetctl.specs.blocks.resources import Gpu
 
 if TYPE_CHECKING:
     import modal

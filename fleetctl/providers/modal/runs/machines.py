@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 from fleetctl.common.errors import Refused
-from fleetctl.specs.blocks.template import Gpu, Resources
+from fleetctl.specs.blocks.resources import Gpu, Resources
 
 # Sorts and how many of one a container can have, as Modal's guide to GPUs listed them in 2026-10.
 GPUS = {

@@ -19,7 +19,8 @@ from fleetctl.providers.prices import table as prices
 from fleetctl.providers.remote.sandboxes.base import At
 from fleetctl.providers.remote.sandboxes.fates import Cause
 from fleetctl.providers.sources.clone import credentials
-from fleetctl.specs.blocks.template import GitSource, Resources, Template
+from fleetctl.specs.blocks.resources import Resources
+from fleetctl.specs.blocks.template import GitSource, Template
 
 # -- errors ----------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ from fleetctl.common.errors import Refused
 from fleetctl.manifest.files.requirements import told_by_content
 from fleetctl.providers.modal.runs.machines import GPUS, Machine, machine
 from fleetctl.providers.remote.assets.recipes import Recipe, recipe
-from fleetctl.specs.blocks.template import Resources, Template
+from fleetctl.specs.blocks.resources import Resources
+from fleetctl.specs.blocks.template import Template
 
 
 def made(image: Any = None, **fields: Any) -> Recipe:

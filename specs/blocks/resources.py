@@ -1,0 +1,80 @@
+"""What one sandbox may use: cores, memory, disk and GPUs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field, model_serializer, model_validator
+
+from fleetctl.specs.values.scalars import Cpu, NonEmptyText, PositiveCount, Size, Spec
+
+GPUS_MAX = 8  # sorts that one template may list
+
+_GPU = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]{0,62}[!+]?)(?::(?P<count>[0-9]{1,4}))?")
+GPU_FORM = "a text such as `A100:4`, `A100` for one, or `any:1`"
+
+
+class Gpu(Spec):
+    """GPUs of one sort, written `NAME:COUNT`; or a list, of which the first is wanted first."""
+
+    name: NonEmptyText = Field(description="Model such as `A100`, or `any`.")
+    count: PositiveCount = Field(default=1, description="How many; default 1.")
+    otherwise: tuple[Gpu, ...] = Field(
+        default=(), max_length=GPUS_MAX, description="What will do as well, best first."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return _first_and_others(value)
+        if not isinstance(value, str):
+            if isinstance(value, dict | cls):
+                return value
+            raise ValueError(f"it must be {GPU_FORM}")
+        match = _GPU.fullmatch(value)
+        if match is None or match["count"] == "0":
+            raise ValueError(f"it must be {GPU_FORM}")
+        return {"name": match["name"], "count": int(match["count"] or 1)}
+
+    @model_serializer
+    def _to_text(self) -> str | list[str]:
+        texts = [str(it) for it in self.choices]
+        return texts if self.otherwise else texts[0]
+
+    @property
+    def choices(self) -> tuple[Gpu, ...]:
+        """All that will do, best first."""
+        return (self, *self.otherwise)
+
+    @property
+    def each(self) -> tuple[Gpu, ...]:
+        """The same, each by itself."""
+        return tuple(it.model_copy(update={"otherwise": ()}) for it in self.choices)
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.count}"
+
+
+def _first_and_others(value: Sequence[Any]) -> Any:
+    if not value or not all(isinstance(it, str) for it in value):
+        raise ValueError(f"each entry of a list must be {GPU_FORM}")
+    first, *others = (Gpu.model_validate(it) for it in value)
+    return {"name": first.name, "count": first.count, "otherwise": tuple(others)}
+
+
+class Resources(Spec):
+    """What one sandbox may use."""
+
+    cpu: Cpu | None = Field(
+        default=None, description="Cores; `500m` is half a core; default: no limit."
+    )
+    memory: Size | None = Field(default=None, description="Bytes or `4Gi`; default: no limit.")
+    disk: Size | None = Field(default=None, description="Bytes or `50Gi`; default: no limit.")
+    gpu: Gpu | None = Field(
+        default=None,
+        description="`NAME:COUNT` such as `A100:4`, of a function a list, best first;"
+        " default none.",
+    )
