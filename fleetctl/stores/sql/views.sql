@@ -179,11 +179,32 @@ FROM (
     FROM state.gone WHERE kind = 'Function'
 ) WHERE json_extract(nullif(status, ''), '$.cost.from');
 
+-- name: calls
+-- What every run asked of model endpoints, as their gateway counted it last. Times are of the newest
+-- calls: waiting for a slot, and being answered.
+SELECT attempts.kind, attempts.name, attempts.object, attempts.job, attempts.sweep,
+    attempts.training_run, attempts.idx, attempts.attempt, attempts.state, calls.endpoint,
+    calls.calls, calls.tries, calls.fallbacks, calls.hits, calls.refused, calls.unpriced,
+    calls.tokens_in, calls.tokens_out, calls.usd, calls.waiting_ms_p50, calls.waiting_ms_p95,
+    calls.answer_ms_p50, calls.answer_ms_p95, attempts.duration_s, attempts.ended_at, attempts.run,
+    attempts.uid, attempts.namespace, attempts.deleted_at
+FROM state.calls CROSS JOIN state.runs USING (run_id)
+    CROSS JOIN temp.attempts ON attempts.run = runs.name;
+
 -- name: costs
--- Money and time by object and provider; failed_usd is what attempts cost that led to nothing.
+-- Money and time by object and provider, or endpoint; failed_usd is what attempts cost that led to
+-- nothing.
 SELECT kind, name, object, job, sweep, training_run, provider,
-    count(*) AS attempts, sum(usd IS NULL) AS unpriced_attempts,
-    sum(duration_s) AS seconds, sum(usd) AS usd,
+    sum(attempts) AS attempts, sum(unpriced) AS unpriced_attempts,
+    sum(seconds) AS seconds, sum(usd) AS usd,
     sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd END) AS failed_usd, namespace,
     deleted_at
-FROM temp.attempts GROUP BY object, provider;
+FROM (
+    SELECT kind, name, object, job, sweep, training_run, provider, state, 1 AS attempts,
+        usd IS NULL AS unpriced, duration_s AS seconds, usd, namespace, deleted_at
+    FROM temp.attempts
+    UNION ALL
+    SELECT kind, name, object, job, sweep, training_run, 'endpoint/' || endpoint, state, 0,
+        unpriced > 0, 0.0, usd, namespace, deleted_at
+    FROM temp.calls
+) GROUP BY object, provider;
