@@ -48,8 +48,8 @@ def _worth_a_look(part: Part) -> bool:
         return True
     asks = template.image or template.secrets or template.resources.gpu or template.is_function
     named = template.volumes or template.endpoints or template.function
-    named = named or isinstance(template, GangTemplate)
-    return bool(asks or named or placement.max_price_per_hour is not None)
+    several = isinstance(template, GangTemplate)
+    return bool(asks or named or several or placement.max_price_per_hour is not None)
 
 
 async def predicted(
