@@ -22,6 +22,7 @@ import fleetctl.guest.library
 from fleetctl.common.tokens import gateway_token
 from fleetctl.guest.ship.library import library
 from fleetctl.guest.task.task import Sandbox
+from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Fault, Model, embedding
 from tests.unit.gateway.test_process import living
 
@@ -45,18 +46,12 @@ Asking = Callable[[], Any]
 
 
 def asking_directly(model: Model, monkeypatch: pytest.MonkeyPatch, ask: Asking) -> Any:
-    """What `ask` returns, in a thread beside the server that `model` describes."""
+    """What `ask` returns while the server that `model` describes is there."""
 
-    async def run() -> Any:
-        await model.start()
+    with running(model):
         monkeypatch.setenv("OPENAI_BASE_URL", model.url + "/v1")
         monkeypatch.setenv("FLEETCTL_LLM_MODEL", "tiny")
-        try:
-            return await asyncio.to_thread(ask)
-        finally:
-            await model.stop()
-
-    return asyncio.run(run())
+        return ask()
 
 
 def test_a_batch_is_asked_at_once_and_its_answers_keep_their_order(
