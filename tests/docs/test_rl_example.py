@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,10 +27,12 @@ LIBRARY = Path(fleetctl.guest.library.__path__[0])
 SMALL = ("--num-processes=4", "--num-steps=4", "--save-interval=1", "--compare-steps=0")
 
 
-def train(model: Model, directory: Path, *flags: str, **variables: str) -> tuple[int, str]:
-    """Exit code and stderr of the trainer as a program of its own, which asks `model`."""
+@contextmanager
+def asking(
+    model: Model, directory: Path, *flags: str, **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """The trainer as a program of its own, in a session of its own, which asks `model`."""
     directory.mkdir(exist_ok=True)
-
     model.models = ("chat", "embed")
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLEETCTL_")}
     with running(model):
@@ -42,8 +46,17 @@ def train(model: Model, directory: Path, *flags: str, **variables: str) -> tuple
             **variables,
         }
         argv = [sys.executable, str(HERE / "train.py"), *SMALL, *flags]
-        done = subprocess.run(argv, env=env, cwd=directory, capture_output=True, text=True)
-    return done.returncode, done.stderr
+        with subprocess.Popen(
+            argv, env=env, cwd=directory, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as process:
+            yield process
+
+
+def train(model: Model, directory: Path, *flags: str, **variables: str) -> tuple[int, str]:
+    """Its exit code and stderr."""
+    with asking(model, directory, *flags, **variables) as process:
+        _, talk = process.communicate()
+    return process.returncode, talk
 
 
 def rewards(directory: Path) -> list[str]:
@@ -52,7 +65,7 @@ def rewards(directory: Path) -> list[str]:
 
 
 def test_batching_changes_how_many_are_asked_at_once_and_nothing_else(tmp_path: Path) -> None:
-    batched, single = Model(slots=64, answer_s=0.05), Model(slots=64)
+    batched, single = Model(slots=64, together=4), Model(slots=64)
     assert train(batched, tmp_path / "b", "--num-env-steps=32", "--use-batching")[0] == 0
     assert train(single, tmp_path / "s", "--num-env-steps=32", "--no-batching")[0] == 0
     assert (batched.most_at_once, single.most_at_once) == (4, 1)
@@ -61,7 +74,7 @@ def test_batching_changes_how_many_are_asked_at_once_and_nothing_else(tmp_path: 
 
 
 def test_a_batch_size_bounds_the_environments_that_step_at_once(tmp_path: Path) -> None:
-    model = Model(slots=64, answer_s=0.02)
+    model = Model(slots=64, together=2)
     assert train(model, tmp_path, "--num-env-steps=16", "--batch-size=2")[0] == 0
     assert model.most_at_once == 2
 
@@ -86,6 +99,24 @@ def test_a_training_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert (result["resumed_from"], result["updates"]) == (1, 3)
     assert (rewards(tmp_path)[0], len(rewards(tmp_path))) == (first[0], 3)
     assert (tmp_path / "kept" / "step-00000003" / "_COMPLETE.json").exists()
+
+
+def test_asked_to_stop_it_saves_and_leaves_no_process(tmp_path: Path) -> None:
+    """TERM reaches the environments' processes, too, in the middle of their calls."""
+    kept = {"FLEETCTL_CHECKPOINT": str(tmp_path / "kept")}
+    os.mkfifo(tmp_path / "metrics.jsonl")  # so that the first line is waited for
+    with (
+        asking(Model(slots=64), tmp_path, "--num-env-steps=100000", **kept) as process,
+        (tmp_path / "metrics.jsonl").open() as metrics,
+    ):
+        lines = [metrics.readline()]
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait() == 128 + signal.SIGTERM
+        with pytest.raises(ProcessLookupError):
+            os.killpg(process.pid, 0)
+        lines += metrics.readlines()
+    last = json.loads(lines[-1])["step"]
+    assert (tmp_path / "kept" / f"step-{last:08d}" / "_COMPLETE.json").exists()
 
 
 def test_a_dead_server_fails_the_training_and_leaves_no_model(tmp_path: Path) -> None:

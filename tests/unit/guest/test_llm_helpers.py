@@ -5,42 +5,21 @@ from __future__ import annotations
 import ast
 import asyncio
 import json
-import os
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-import fleetctl.guest.library
 from fleetctl.common.tokens import gateway_token
+from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.ship.library import library
 from fleetctl.guest.task.task import Sandbox
 from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Fault, Model, embedding
 from tests.unit.gateway.test_process import living
-
-VARIABLES = ("FLEETCTL_LLM_URL", "OPENAI_BASE_URL", "OPENAI_API_KEY", "FLEETCTL_LLM_MODEL")
-
-
-@pytest.fixture
-def llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """As a program imports it, with no endpoint."""
-    monkeypatch.syspath_prepend(str(Path(fleetctl.guest.library.__file__).parent))
-    for name in (*VARIABLES, "FLEETCTL_LLM_MAX_FALLBACK_SHARE"):
-        monkeypatch.delenv(name, raising=False)
-    import fleetctl_llm  # type: ignore[import-not-found]
-
-    yield fleetctl_llm
-    for name in [name for name in sys.modules if name.startswith("fleetctl_llm")]:
-        del sys.modules[name]
-
 
 Asking = Callable[[], Any]
 
@@ -57,7 +36,7 @@ def asking_directly(model: Model, monkeypatch: pytest.MonkeyPatch, ask: Asking) 
 def test_a_batch_is_asked_at_once_and_its_answers_keep_their_order(
     llm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Model(slots=64, answer_s=0.2)
+    model = Model(slots=64, together=16)
     prompts = [f"p{number}" for number in range(16)]
     answers = asking_directly(model, monkeypatch, lambda: llm.llm_query_batched(prompts))
     assert answers == [f"echo: {prompt}" for prompt in prompts]
@@ -67,7 +46,7 @@ def test_a_batch_is_asked_at_once_and_its_answers_keep_their_order(
 def test_concurrency_bounds_what_is_asked_at_once(
     llm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = Model(slots=64, answer_s=0.02)
+    model = Model(slots=64, together=3)
 
     def ask() -> None:
         llm.llm_query_batched(["p"] * 9, concurrency=3)
@@ -233,124 +212,6 @@ def test_without_endpoints_the_field_is_named(llm: ModuleType) -> None:
             ask("hi")
 
 
-@dataclass
-class Counter:
-    """A gateway that keeps counts alone: what it was asked, and by how many connections."""
-
-    url: str = ""
-    connections: int = 0
-    asked: list[tuple[str, Any]] = field(default_factory=list)
-    replies: dict[str, Any] = field(default_factory=dict)
-    ends_after: bool = False  # it closes each connection without a word about that
-
-
-@contextmanager
-def counting() -> Iterator[Counter]:
-    counter, lock = Counter(), threading.Lock()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def setup(self) -> None:
-            super().setup()
-            with lock:
-                counter.connections += 1
-
-        def answer(self) -> None:
-            data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            path = self.path.partition("?")[0]
-            with lock:
-                counter.asked.append((self.path, json.loads(data) if data else None))
-            reply = counter.replies.get(path)
-            text = json.dumps(reply or {"error": "down"}).encode()
-            self.send_response(200 if reply else 503)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-            self.close_connection = counter.ends_after
-
-        def do_GET(self) -> None:
-            self.answer()
-
-        def do_POST(self) -> None:
-            self.answer()
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: what pytest shows is of the tests."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        counter.url = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield counter
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-ANSWER = {"choices": [{"message": {"role": "assistant", "content": "yes"}}]}
-CHAT = "/v1/chat/completions"
-
-
-def test_the_share_is_of_the_whole_task_as_the_gateway_counts_it(
-    llm: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One process of 16 sees few calls, and would never tell."""
-    with counting() as gateway:
-        monkeypatch.setenv("FLEETCTL_LLM_URL", gateway.url)
-        gateway.replies["/fallbacks"] = {"calls": 100, "fallbacks": 5}
-        assert llm.llm_query("hi", on_error="original") == "hi"
-        gateway.replies["/fallbacks"] = {"calls": 100, "fallbacks": 6}
-        with pytest.raises(llm.TooManyFallbacks, match=r"^6 of 100 calls"):
-            llm.llm_query("hi", on_error="original")
-        monkeypatch.setenv("FLEETCTL_LLM_MAX_FALLBACK_SHARE", "0.5")
-        assert llm.llm_query("hi", on_error="original") == "hi"
-        assert [body for path, body in gateway.asked if path == "/fallbacks"] == [{"count": 1}] * 3
-
-
-def test_more_prompts_than_the_limit_allows_are_refused_before_the_first(
-    llm: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with counting() as gateway:
-        monkeypatch.setenv("FLEETCTL_LLM_URL", gateway.url)
-        gateway.replies[CHAT] = ANSWER
-        gateway.replies["/limits"] = {"endpoint": "small", "calls_used": 3, "calls_allowed": 5}
-        with pytest.raises(llm.CallRefused, match="small: callsPerTask: 3 used, 3 asked, 5 allow"):
-            llm.llm_query_batched(["a", "b", "c"], model="a b")
-        assert gateway.asked == [("/limits?model=a%20b", None)]
-        assert llm.llm_query_batched(["a", "b"]) == ["yes", "yes"]
-
-
-def test_connections_are_kept_and_one_that_was_closed_is_made_anew(
-    llm: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with counting() as gateway:
-        monkeypatch.setenv("FLEETCTL_LLM_URL", gateway.url)
-        gateway.replies[CHAT] = ANSWER
-        assert [llm.llm_query("hi") for _ in range(5)] == ["yes"] * 5
-        assert gateway.connections == 1
-        gateway.ends_after = True
-        assert [llm.llm_query("hi") for _ in range(3)] == ["yes"] * 3
-        assert gateway.connections == 3
-
-
-def test_a_forked_process_has_connections_of_its_own(
-    llm: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with counting() as gateway:
-        monkeypatch.setenv("FLEETCTL_LLM_URL", gateway.url)
-        gateway.replies[CHAT] = ANSWER
-        llm.llm_query("hi")
-        child = os.fork()
-        if child == 0:
-            os._exit(0 if llm.llm_query("hi") == "yes" else 1)
-        assert os.waitpid(child, 0)[1] == 0
-        assert llm.llm_query("hi") == "yes"
-        assert gateway.connections == 2
-
-
 def test_the_next_task_of_a_sandbox_asks_by_its_own_token_and_counts_anew(
     llm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +225,20 @@ def test_the_next_task_of_a_sandbox_asks_by_its_own_token_and_counts_anew(
                 assert llm.llm_query("a", on_error="original") == "a"
 
     asking_directly(model, monkeypatch, ask)
+
+
+def test_a_sandbox_that_is_kept_finds_the_helpers_at_one_place(tmp_path: Path) -> None:
+    order = {"library": {"helper.py": ""}}
+    variables = {"PYTHONPATH": "/mine"}
+    before = list(sys.path)
+    try:
+        for _ in range(3):
+            added, _ = begin(order, "", str(tmp_path / "python"), variables, lambda _: None)
+            variables |= added
+        assert variables["PYTHONPATH"] == f"/mine:{tmp_path}/python"
+        assert sys.path == [*before, f"{tmp_path}/python"]
+    finally:
+        sys.path[:] = before
 
 
 def test_what_is_shipped_is_read_by_old_pythons() -> None:
