@@ -64,7 +64,7 @@ def llm_query(
     try:
         return _chat(line, prompt, model, system, parameters)
     except Exception as error:
-        return str(line.replaced(prompt, error, instead))
+        return str(line.replaced(prompt, error, instead, model))
 
 
 def llm_query_batched(
@@ -94,6 +94,7 @@ def llm_query_batched(
         width,
         instead,
         "prompt",
+        model,
     )
 
 
@@ -115,7 +116,7 @@ def embed(
         try:
             vectors += _vectors(line, part, model)
         except Exception as error:
-            vectors += [line.replaced(None, error, instead, len(part))] * len(part)
+            vectors += [line.replaced(None, error, instead, model, len(part))] * len(part)
     return vectors
 
 
@@ -191,6 +192,7 @@ def _each(
     width: int,
     instead: Instead,
     what: str,
+    model: Optional[str] = None,
 ) -> List[Any]:
     stop: List[Exception] = []  # the error after which nothing further is begun
 
@@ -203,7 +205,7 @@ def _each(
         except Exception as error:
             failure = error
         try:
-            return line.replaced(item, failure, instead), None
+            return line.replaced(item, failure, instead, model), None
         except Exception as error:
             if isinstance(error, (CallRefused, TooManyFallbacks)):
                 stop.append(error)

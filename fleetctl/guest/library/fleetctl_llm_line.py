@@ -20,6 +20,7 @@ CONNECT_PAUSE_S = 0.1
 LOST_MAX = 3  # tries of a call whose connection ended; the clients of OpenAI make as many
 IDLE_S_MAX = 10.0  # of a kept connection; servers close theirs after 15 s and more
 CARRIED_MAX = 64  # calls at once where nobody says what the endpoint carries
+COUNT_MAX = 1000  # fallbacks that one message may tell of
 FALLBACK_CALLS_MIN = 20  # before fewer no share is told
 FALLBACK_SHARE_MAX = 0.05  # where nobody says another; Endpoint's own default
 PROBLEM_CHARACTERS_MAX = 300  # of each failed call, in the error of its batch
@@ -53,6 +54,7 @@ class Line:
             self._headers["Authorization"] = "Bearer " + token
         self._lock = threading.Lock()
         self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
+        self._endpoints: Dict[str, Dict[str, str]] = {}  # by model; as the gateway chooses
         self._calls = self._fallbacks = self._waiting = 0
 
     def ask(self, path: str, body: Dict[str, Any], calls: int) -> Dict[str, Any]:
@@ -69,7 +71,7 @@ class Line:
         """How many of so many calls may be asked at once. Raises CallRefused when the limit does
         not allow all of them.
         """
-        told = self._told("GET", "/limits?model=" + quote(model_of(model).get("model", "")), b"")
+        told = self._limits(model)
         used, allowed = told.get("calls_used"), told.get("calls_allowed")
         if isinstance(used, int) and isinstance(allowed, int) and used + calls > allowed:
             raise CallRefused(
@@ -87,7 +89,14 @@ class Line:
         with self._lock:
             self._waiting -= 1
 
-    def replaced(self, original: Any, error: Exception, instead: Instead, calls: int = 1) -> Any:
+    def replaced(
+        self,
+        original: Any,
+        error: Exception,
+        instead: Instead,
+        model: Optional[str] = None,
+        calls: int = 1,
+    ) -> Any:
         """What stands in the place of so many calls that failed, counted. Raises `error` itself
         where nothing does, TooManyFallbacks.
         """
@@ -95,7 +104,10 @@ class Line:
             raise error
         with self._lock:
             self._fallbacks += calls
-        told = self._told("POST", "/fallbacks", json.dumps({"count": calls}).encode())
+        told: Dict[str, Any] = {}
+        for begin in range(0, calls, COUNT_MAX):
+            body = {**self._named(model), "count": min(COUNT_MAX, calls - begin)}
+            told = self._told("POST", "/fallbacks", json.dumps(body).encode())
         with self._lock:
             asked = max(self._calls, int(told.get("calls") or 0)) + self._waiting
             fallbacks = max(self._fallbacks, int(told.get("fallbacks") or 0))
@@ -106,6 +118,20 @@ class Line:
                 " the last one: %s" % (fallbacks, asked, most, shortened(error))
             ) from error
         return instead(original, error)
+
+    def _limits(self, model: Optional[str]) -> Dict[str, Any]:
+        """Of the endpoint that a call with this model goes to."""
+        name = model_of(model).get("model", "")
+        told = self._told("GET", "/limits?model=" + quote(name), b"")
+        if "endpoint" in told:
+            self._endpoints[name] = {"endpoint": told["endpoint"]}
+        return told
+
+    def _named(self, model: Optional[str]) -> Dict[str, str]:
+        name = model_of(model).get("model", "")
+        if name not in self._endpoints:
+            self._limits(model)
+        return self._endpoints.get(name, {})
 
     def _told(self, method: str, path: str, data: bytes) -> Dict[str, Any]:
         """What the gateway knows of the attempt; nothing of a server that is asked directly, or

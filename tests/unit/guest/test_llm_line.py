@@ -94,6 +94,23 @@ def test_the_share_is_of_the_whole_task_as_the_gateway_counts_it(
         assert [body for path, body in gateway.asked if path == "/fallbacks"] == [{"count": 1}] * 3
 
 
+def test_fallbacks_are_told_of_the_endpoint_that_failed(
+    llm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with counting() as gateway:
+        monkeypatch.setenv("FLEETCTL_LLM_URL", gateway.url)
+        monkeypatch.setenv("FLEETCTL_LLM_MAX_FALLBACK_SHARE", "1")
+        gateway.replies["/limits"] = {"endpoint": "vectors"}
+        gateway.replies["/fallbacks"] = {"calls": 2000, "fallbacks": 1500}
+        zeros = llm.embed(["a"] * 1500, model="embed", on_error={"vector": [0.0]})
+        assert zeros == [[0.0]] * 1500
+        told = [body for path, body in gateway.asked if path == "/fallbacks"]
+        assert told == [
+            {"endpoint": "vectors", "count": 1000},
+            {"endpoint": "vectors", "count": 500},
+        ]
+
+
 def test_more_prompts_than_the_limit_allows_are_refused_before_the_first(
     llm: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
