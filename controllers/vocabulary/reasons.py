@@ -127,6 +127,7 @@ OF_ATTEMPTS = {
     "SyncFailed": "What it wrote to a volume could not be committed.",
     "Terminated": "Somebody ended its sandbox at the provider.",
     "Timeout": "`timeoutSeconds` passed.",
+    "TooManyFallbacks": "More of its model calls were replaced than its endpoint allows.",
     "Unknown": "The provider does not say how its sandbox ended.",
     "VolumeNotReloaded": "A volume with open files could not be read anew; tried again elsewhere.",
 }

@@ -90,7 +90,8 @@ class Endpoints:
                 hint="raise the budget's `maxCost`",
             )
         url, token = self._link.gateway.access(request.run)
-        return replace(request, endpoints=EndpointAccess(names, first.models, url, token))
+        share = min(float(spec.max_fallback_share) for spec in specs.values())
+        return replace(request, endpoints=EndpointAccess(names, first.models, url, token, share))
 
     def _spec(self, name: str, namespace: str) -> EndpointSpec:
         resource = self._state.store.resources.get(KIND, name, namespace)
