@@ -106,8 +106,7 @@ class Service(Spec):
     )
     on_exit: Literal["Fail", "Restart", "Ignore"] = Field(
         default="Fail",
-        description="What its end means while the work runs: the attempt fails, it is started"
-        " again, or nothing; default Fail.",
+        description="What its end means while the work runs; default Fail, of the attempt.",
     )
 
     @model_validator(mode="before")

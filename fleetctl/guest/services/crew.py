@@ -16,7 +16,7 @@ import time
 
 from fleetctl.guest.services import probe
 from fleetctl.guest.services.process import Service, exit_code, let_go
-from fleetctl.guest.supervision.processes import ended, send
+from fleetctl.guest.supervision.processes import end_with_parent, ended, send
 from fleetctl.guest.task.program import guarded
 
 TYPE_CHECKING = False
@@ -124,7 +124,10 @@ class _Crew:
         before.
         """
 
+        leader = os.getpid()
+
         def begin() -> NoReturn:
+            end_with_parent(leader)
             let_go(keep=4)  # all but the channel
             work()
 
