@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.scalars import EnvName, Name, NonEmptyText, PositiveDuration, Spec, Text
@@ -17,8 +24,23 @@ SERVICES_MAX = 8  # beside one work; more is a cluster of its own
 AUTO = "auto"
 READY_S, ASK_EVERY_S = 120.0, 0.5
 
-PortNumber = Annotated[int, Field(strict=True, ge=1, le=65535)]
-Port = PortNumber | Literal["auto"]
+PORT_MAX = 65535
+
+
+def _port(value: Any) -> int | str:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (value == AUTO or (whole and 1 <= value <= PORT_MAX)):
+        raise ValueError("it must be a number from 1 to 65535, without quotes, or `auto`")
+    return value  # type: ignore[no-any-return]
+
+
+Port = Annotated[
+    int | str,
+    BeforeValidator(_port),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": PORT_MAX}, {"const": AUTO}]}
+    ),
+]
 
 
 class Ready(Spec):
@@ -41,7 +63,8 @@ class Ready(Spec):
         default=READY_S, description="Seconds or `5m` until it must be ready; default 120."
     )
     interval_seconds: PositiveDuration = Field(
-        default=ASK_EVERY_S, description="Seconds between two looks; default 0.5."
+        default=ASK_EVERY_S,
+        description="Seconds between two looks, fewer at first; default 0.5.",
     )
 
     @field_validator("http")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 READ_BYTES_MAX = 48 * 1024  # of one piece of output, which travels as one event
 LAST_WORDS_BYTES, LAST_WORDS_LINES = 1024, 5
 DESCRIPTORS_MAX = 4096  # more than whoever keeps the run has open
+SOON_S = 0.05
 ANSWER_S = 11.0  # a probe that takes longer is ended; those of ours take 10
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0  # between an end and the next start
 STEADY_S = 60.0  # that long it lived well, and its next end is its first
@@ -40,7 +41,8 @@ class Service:
         self.pid = self.output = 0  # 0 = there is none
         self.code = 0  # that it ended with last
         self._asked, self._ready, self._port = asked, asked["ready"], port
-        self._variables = {**variables, **asked["env"]}
+        ours = {name: it for name, it in variables.items() if name.startswith("FLEETCTL_")}
+        self._variables = {**variables, **asked["env"], **ours}
         self._directory = directory
         self._tail = b""
         self._ends = 0  # in a row
@@ -106,7 +108,9 @@ class Service:
             return False
         send(-pid, signal.SIGKILL)  # what it may have left behind
         self._probe, self._answer = 0, exit_code(status)
-        self._due_s = time.monotonic() + self._ready["every_s"]
+        # Most are ready soon; who takes long is asked as often as is wanted.
+        soon_s = max(SOON_S, self.took_s / 4)
+        self._due_s = time.monotonic() + min(soon_s, self._ready["every_s"])
         if self._answer == 0 and self.state == STARTING:
             self.state, self.was_ready = READY, True
         return True
