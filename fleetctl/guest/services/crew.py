@@ -203,7 +203,8 @@ class _Crew:
             for service in self._services:
                 before = service.state
                 if service.takes(pid, status) and service.state != before:
-                    _say(f"service `{service.name}` is ready after {service.took_s:.1f} s")
+                    took = f"{service.took_s:.1f} s"
+                    _say(f"service `{service.name}` is ready{service.where} after {took}")
                     self._note(service)
         return gone
 

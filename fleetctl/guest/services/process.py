@@ -99,6 +99,11 @@ class Service:
         return not self.was_ready and time.monotonic() >= self._until_s
 
     @property
+    def where(self) -> str:
+        """` at port 8000`, where that is known."""
+        return f" at port {self._port}" if self._port else ""
+
+    @property
     def took_s(self) -> float:
         return time.monotonic() - self._began_s
 

@@ -141,6 +141,13 @@ def test_nothing_of_services_outlives_work_that_is_killed(python_box: Box) -> No
     assert wait_for(lambda: not python_box.processes())
 
 
+def test_work_that_cannot_be_started_says_why(python_box: Box) -> None:
+    order = python_box.order(argv=["no-such-program"], services=[shell("exec sleep 600")])
+    story = python_box.told(order)
+    assert story.ended["reason"] == "StartFailed"
+    assert "command `no-such-program` was not found" in story.ended["message"]
+
+
 def test_an_exit_by_a_signal_is_told_as_without_services(python_box: Box) -> None:
     story = python_box.script("kill -SEGV $$", services=[shell("sleep 600")])
     assert story.ended["reason"] == "Signal:SEGV"
