@@ -123,8 +123,9 @@ class TestNodes:
 
     @story
     async def test_each_node_has_services_of_its_own(self, world: NodesWorld) -> None:
-        beside = {"name": "beside", "script": "echo beside $NODE_RANK; exec sleep 600"}
-        seen = await world.run(gang(script("sleep 0.2", services=[beside], **HOST), nodes=2))
+        says = "echo beside $NODE_RANK; touch up; exec sleep 600"
+        beside = {"name": "beside", "script": says, "ready": {"command": ["test", "-e", "up"]}}
+        seen = await world.run(gang(script("true", services=[beside], **HOST), nodes=2))
         assert seen.ok, seen
         runs = world.directory / "home" / "modal" / "jobs" / "uid-1" / "runs"
         logs = [runs / f"{service_name(node_name('run-0', at), 'beside')}.log" for at in (0, 1)]

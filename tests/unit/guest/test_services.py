@@ -167,7 +167,10 @@ def test_a_port_that_is_in_use_is_never_taken_for_the_service(python_box: Box) -
 
 def test_a_stream_goes_on_where_the_log_of_a_service_was_left(python_box: Box) -> None:
     order = python_box.order(
-        argv=["sh", "-c", "sleep 0.2"], services=[shell("printf 0123456789; sleep 600")]
+        argv=["true"],
+        services=[
+            shell("printf 0123456789; touch up; exec sleep 600", ready=command_ready("test -e up"))
+        ],
     )
     python_box.told(order)
     attached = python_box.verb("attach", "--run", "run-0", "--services", "web=4")
@@ -180,7 +183,8 @@ def test_a_stream_goes_on_where_the_log_of_a_service_was_left(python_box: Box) -
 
 
 def test_services_begin_and_end_with_each_run_of_a_sandbox(python_box: Box) -> None:
-    beats = [shell("echo begun >>$PWD/../beats; sleep 600")]
+    up = command_ready("test -e ../up-$FLEETCTL_RUN")
+    beats = [shell("echo begun >>../beats; touch ../up-$FLEETCTL_RUN; exec sleep 600", ready=up)]
     order = python_box.order(mode="python", argv=[], code="print(1)", services=beats)
     order |= {"reusable": True, "linger_s": 60.0}
     assert python_box.told(order).ended["open"] is True

@@ -70,9 +70,8 @@ class Services:
     async def test_services_begin_and_end_with_each_run_of_a_sandbox(
         self, world: LocalWorld
     ) -> None:
-        counts = service(
-            "echo begun >>count; exec sleep 600", ready={"command": ["test", "-e", "count"]}
-        )
+        up = {"command": ["sh", "-c", "test -e up-$FLEETCTL_RUN"]}
+        counts = service("echo begun >>count; touch up-$FLEETCTL_RUN; exec sleep 600", ready=up)
         work = python("SUBMIT(lines=open('count').read().count('begun'))", services=[counts])
         first = world.order(work, reusable=True)
         assert (await world.ended(await world.begin(first))).sandbox_open
@@ -82,10 +81,9 @@ class Services:
 
     @story
     async def test_each_node_has_services_of_its_own(self, world: LocalWorld) -> None:
-        says = service("echo beside node $NODE_RANK; exec sleep 600")
-        template = with_nodes(
-            script("sleep 0.2", services=[says]), Nodes(min=2, max=2), None, NO_RAY
-        )
+        up = {"command": ["test", "-e", "up"]}
+        says = service("echo beside node $NODE_RANK; touch up; exec sleep 600", ready=up)
+        template = with_nodes(script("true", services=[says]), Nodes(min=2, max=2), None, NO_RAY)
         ref = await world.start(template)
         assert (await world.ended(ref)).ok
         runs = world.directory / "home" / "local" / "jobs" / "uid-1" / "runs"
