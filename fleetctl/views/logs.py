@@ -40,7 +40,7 @@ def log_exists(state_dir: Path, uid: str, run: RunRow, *, node: int) -> bool:
 
 def _reader(state_dir: Path, uid: str, run: RunRow, node: int, service: str = "") -> LogReader:
     from fleetctl.guest.nodes.names import node_name
-    from fleetctl.guest.services.names import service_name
+    from fleetctl.guest.supervision.services.names import service_name
     from fleetctl.providers.paths import runs_dir
     from fleetctl.providers.rundir.logs import LogReader
 

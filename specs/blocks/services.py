@@ -96,7 +96,7 @@ class Ready(Spec):
         return self.port if self.http is not None else self.tcp
 
     def order(self) -> dict[str, Any]:
-        """As the guest reads it; see guest/services/process.py."""
+        """As the guest reads it; see guest/supervision/services/process.py."""
         made: dict[str, Any] = {
             "timeout_s": self.timeout_seconds,
             "every_s": self.interval_seconds,
@@ -154,7 +154,7 @@ class Service(Spec):
         return self
 
     def order(self) -> dict[str, Any]:
-        """As the guest reads it; see guest/services/process.py."""
+        """As the guest reads it; see guest/supervision/services/process.py."""
         command = self.command
         argv = list(command) if command is not None else ["/bin/sh", "-c", self.script]
         return {

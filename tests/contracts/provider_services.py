@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest.services.names import service_name
+from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.rundir.logs import LogReader
 from tests.contracts.provider_worlds import World, python, story
 

@@ -18,7 +18,7 @@ from fleetctl.controllers.model import Alive, Ended, RunState
 from fleetctl.controllers.schedule import capacity
 from fleetctl.engine.capacity.prices import charged
 from fleetctl.guest.nodes.names import node_name
-from fleetctl.guest.services.names import service_name
+from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.modal import foreseen

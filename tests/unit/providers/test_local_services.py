@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fleetctl.guest.nodes.names import node_name
-from fleetctl.guest.services.names import service_name
+from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.process.leader import Leader
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
-    from fleetctl.guest.services.keeping import Kept
+    from fleetctl.guest.supervision.services.keeping import Kept
 
     class Box(Protocol):
         """The sandbox, as one run of it sees it; see supervise.py."""

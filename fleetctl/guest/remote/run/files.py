@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.metrics.followed import Followed
-    from fleetctl.guest.services.keeping import Kept
+    from fleetctl.guest.supervision.services.keeping import Kept
     from fleetctl.guest.wandb.trial import Trial
 
 
@@ -112,7 +112,7 @@ def services_of(order: dict[str, Any], runs: int) -> Kept:
     """What keeps the words of its services. Who tells the run's story finds their names in a
     file.
     """
-    from fleetctl.guest.services.keeping import Kept
+    from fleetctl.guest.supervision.services.keeping import Kept
 
     names = [one["name"] for one in order["services"]]
     with open(place.services(order["run"]), "w", encoding="ascii") as file:

@@ -74,7 +74,7 @@ def _beside_services(
     """The work once its services are ready, where it has any. work: is told the variables."""
     services = order.get("services")
     if services:
-        from fleetctl.guest.services.crew import lead
+        from fleetctl.guest.supervision.services.crew import lead
 
         lead(
             services,

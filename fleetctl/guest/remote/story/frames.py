@@ -87,7 +87,7 @@ class Story:
         return self._services or []
 
     def _log_of(self, service: str) -> LogReader:
-        from fleetctl.guest.services.names import service_name  # most runs have none
+        from fleetctl.guest.supervision.services.names import service_name  # most runs have none
 
         return LogReader(service_name(self._run, service), self._known.get(service, 0))
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleetctl.guest.services.keeping import LOG_BYTES_MAX as SERVICE_LOG_BYTES_MAX
-from fleetctl.guest.services.names import service_name
+from fleetctl.guest.supervision.services.keeping import LOG_BYTES_MAX as SERVICE_LOG_BYTES_MAX
+from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.paths import journal_path, make_private
 from fleetctl.providers.remote.runs.listing import Listing
 from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX, Segments, sync

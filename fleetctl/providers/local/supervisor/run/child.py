@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.nodes.rayjob import lead_job
-from fleetctl.guest.services.crew import lead
+from fleetctl.guest.supervision.services.crew import lead
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter, guarded
 from fleetctl.guest.task.serving import CHANNEL, serve

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.metriclines import MetricLines
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.services.keeping import Kept
+from fleetctl.guest.supervision.services.keeping import Kept
 
 from ..gang.gang import CONSEQUENCE
 

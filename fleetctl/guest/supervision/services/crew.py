@@ -14,9 +14,9 @@ import select
 import signal
 import time
 
-from fleetctl.guest.services import probe
-from fleetctl.guest.services.process import Service, exit_code, let_go
 from fleetctl.guest.supervision.processes import end_with_parent, ended, send
+from fleetctl.guest.supervision.services import probe
+from fleetctl.guest.supervision.services.process import Service, exit_code, let_go
 from fleetctl.guest.task.program import guarded
 
 TYPE_CHECKING = False

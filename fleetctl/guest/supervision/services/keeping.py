@@ -7,7 +7,7 @@ from __future__ import annotations
 import binascii
 
 from fleetctl.guest.journal.logfile import LogFile
-from fleetctl.guest.services.names import service_name
+from fleetctl.guest.supervision.services.names import service_name
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import os
 import signal
 import time
 
-from fleetctl.guest.services import probe
 from fleetctl.guest.supervision.processes import end_with_parent, send
+from fleetctl.guest.supervision.services import probe
 from fleetctl.guest.task.program import become, enter, guarded
 
 TYPE_CHECKING = False
