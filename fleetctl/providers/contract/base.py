@@ -122,7 +122,7 @@ class RunRequest:
         return []
 
     def services(self) -> list[dict[str, object]]:
-        """Those beside its work as the guest reads them; see guest/supervision/services/process.py."""
+        """Those beside its work, as the guest reads them; see guest/supervision/services."""
         return [it.order() for it in self.template.services]
 
     def training(self) -> dict[str, object]:
