@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.process.leader import Leader
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
-    from fleetctl.guest.supervision.services.keeping import Kept
+    from fleetctl.guest.supervision.services.keeping import ServiceRecords
 
     class Box(Protocol):
         """The sandbox, as one run of it sees it; see supervise.py."""
@@ -69,7 +69,7 @@ class Attempt:
         self._secrets = secrets
         log = LogFile(box.runs, self.name, order["log_bytes_max"])
         self._output = Output(log, box.loop, tell=box.visitors.tell_soon)
-        self._services: Optional[Kept] = None
+        self._services: Optional[ServiceRecords] = None
         if order.get("services"):
             from fleetctl.guest.remote.run.files import services_of
 

@@ -123,7 +123,6 @@ class _Crew:
         """The wait status of the work, once it has ended. Raises _Failed for a service that ends
         before.
         """
-
         leader = os.getpid()
 
         def begin() -> NoReturn:

@@ -8,6 +8,7 @@ import binascii
 
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.supervision.services.names import service_name
+from fleetctl.guest.supervision.services.process import STARTING, STATES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,15 +18,14 @@ if TYPE_CHECKING:
 
 LOG_BYTES_MAX = 16 * 1024 * 1024  # of one service
 NOTES_MAX = 200  # of one run; a service may be started again and again
-STATES = ("Starting", "Ready", "Restarting", "Ended")
 
 
-class Kept:
+class ServiceRecords:
     def __init__(self, names: Iterable[str], directory: int, run: str, bytes_max: int) -> None:
         """directory: the open one of journals and logs; bytes_max: of a log of the run."""
         most = min(bytes_max, LOG_BYTES_MAX)
         self._logs = {name: LogFile(directory, service_name(run, name), most) for name in names}
-        self._states = dict.fromkeys(self._logs, STATES[0])
+        self._states = dict.fromkeys(self._logs, STARTING)
         self._notes = 0
 
     def hear(self, event: dict[str, Any], journal: Journal) -> bool:

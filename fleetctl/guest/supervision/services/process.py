@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 READ_BYTES_MAX = 48 * 1024  # of one piece of output, which travels as one event
 LAST_WORDS_BYTES, LAST_WORDS_LINES = 1024, 5
 DESCRIPTORS_MAX = 4096  # more than whoever keeps the run has open
-SOON_S = 0.05
+SOON_S = 0.05  # between the first two looks at whether it is ready
 ANSWER_S = 11.0  # a probe that takes longer is ended; those of ours take 10
 BACKOFF_S, BACKOFF_MAX_S = 1.0, 60.0  # between an end and the next start
 STEADY_S = 60.0  # that long it lived well, and its next end is its first
-STARTING, READY, RESTARTING, ENDED = "Starting", "Ready", "Restarting", "Ended"
+STATES = STARTING, READY, RESTARTING, ENDED = "Starting", "Ready", "Restarting", "Ended"
 
 
 class Service:
