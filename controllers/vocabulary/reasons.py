@@ -116,6 +116,8 @@ OF_ATTEMPTS = {
     "SandboxFailed": "The provider could not start its sandbox.",
     "SandboxStuck": "Its sandbox was under way for too long and was given up.",
     "ScaledDown": "`parallelism` was lowered.",
+    "ServiceFailed": "A service ended before it was ready, or while the work needed it.",
+    "ServiceNotReady": "A service was not ready within its `timeoutSeconds`.",
     "Signal": "It was ended by this signal.",
     "SourceFailed": "Its source could not be fetched in the sandbox.",
     "FewerNodes": "It waited too long for all of its nodes; the next attempt asks for fewer.",

@@ -26,6 +26,7 @@ from tests.emulators.wandb.running import WandbEmulator
 RUN_BY_A_TEST = {
     "hello.yaml",
     "retries.yaml",
+    "services.yaml",
     "batch.yaml",
     "budget.yaml",
     "sweep-early.yaml",
@@ -72,6 +73,17 @@ def test_a_task_that_fails_once_is_tried_again_and_its_first_log_is_kept(fleet: 
     assert [row["result"] for row in rows] == [{"attempt": 1}, {"attempt": 2}, {"attempt": 1}]
     first = fleet.ok("logs", "job/retries", "--index", "1", "--attempt", "1", "--no-prefix")
     assert first.splitlines() == ["task 1, attempt 1", "the disk on the left is full"]
+
+
+def test_tasks_ask_the_service_beside_them(fleet: Fleet) -> None:
+    fleet.apply("services.yaml")
+    rows = fleet.results("job/words")
+    assert [row["result"]["reversed"] for row in rows] == ["olleh", "xobdnas", "racedis"]
+    assert '"GET /sandbox HTTP/1.1" 200' in fleet.ok(
+        "logs", "job/words", "--index", "1", "--service", "reverser"
+    )
+    said = fleet.shell("fleetctl logs job/words --service other")
+    assert (said.code, "its services are `reverser`" in said.talk) == (4, True)
 
 
 def test_the_three_batches_give_their_golden_values(fleet: Fleet) -> None:

@@ -121,6 +121,10 @@ class RunRequest:
             )
         return []
 
+    def services(self) -> list[dict[str, object]]:
+        """Those beside its work, as the guest reads them; see guest/supervision/services."""
+        return [it.order() for it in self.template.services]
+
     def training(self) -> dict[str, object]:
         """Its `checkpoint` and `progress` as the guest reads them, and the files that its programs
         may import for them and for its endpoints; empty without any.
