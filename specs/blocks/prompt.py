@@ -101,7 +101,7 @@ class Prompt(Spec):
         default_factory=PromptParameters, description="How the model answers."
     )
     mode: Literal["online"] = Field(
-        default="online", description="Each row is a call of its own; the only mode."
+        default="online", description="Each row is a call; the only mode, and the default."
     )
 
     @model_validator(mode="after")

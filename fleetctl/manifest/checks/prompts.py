@@ -68,7 +68,8 @@ def _names(spec: Execution, prompt: Prompt) -> Iterator[Finding]:
             if name not in known:
                 message = f" names `${{{shortened(name)}}}`, and no parameter is called so"
                 hint = suggestion(name, sorted(known)) if known else "give `tasks` with parameters"
-                yield Finding(at, at, message, f"{hint}; `$${{...}}` stays as it is")
+                escape = "" if hint.endswith("?") else "; `$${...}` stays as it is"
+                yield Finding(at, at, message, hint + escape)
             elif (row := _first_without(spec, name)) is not None:
                 message = f" has no `{shortened(name)}`, which the prompt names"
                 yield Finding(row, row, message, "give every row the same parameters")
@@ -89,6 +90,9 @@ def _schema(prompt: Prompt) -> Iterator[Finding]:
     try:
         from jsonschema import Draft202012Validator
         from jsonschema.exceptions import SchemaError
+        from referencing import Registry
+        from referencing.exceptions import Unresolvable
+        from referencing.jsonschema import DRAFT202012
     except ModuleNotFoundError:
         return
     try:
@@ -97,3 +101,25 @@ def _schema(prompt: Prompt) -> Iterator[Finding]:
         at: Path = (*AT, "schema", *error.absolute_path)
         message = f": it must be a JSON Schema: {shortened(error.message)}"
         yield Finding(at, at, message, "an object is `{type: object, properties: {...}}`")
+        return
+    resource = DRAFT202012.create_resource(prompt.answer)
+    resolver = Registry().with_resource("", resource).resolver()
+    for path, name in _references(prompt.answer, (*AT, "schema")):
+        try:
+            resolver.lookup(name)
+        except Unresolvable:
+            message = f" is `{shortened(name)}`, which the schema does not hold"
+            yield Finding(path, path, message, "nothing is fetched: write it below `$defs`")
+
+
+def _references(part: object, at: Path) -> Iterator[tuple[Path, str]]:
+    """Each `$ref` of a schema, with its path."""
+    if isinstance(part, dict):
+        for key, value in part.items():
+            if key == "$ref" and isinstance(value, str):
+                yield (*at, key), value
+            else:
+                yield from _references(value, (*at, key))
+    elif isinstance(part, list):
+        for number, value in enumerate(part):
+            yield from _references(value, (*at, number))

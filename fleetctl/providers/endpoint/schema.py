@@ -34,12 +34,22 @@ def parsed(text: str, schema: Mapping[str, Any]) -> Any:
         raise Mismatch("the answer is nested too deeply") from None
     except ValueError as error:
         raise Mismatch(f"the answer is not JSON: {error}") from None
-    errors = _validator(canonical_json(schema)).iter_errors(value)
-    # The mistake nearest to the top says most; of equally near ones the first.
-    found = min(errors, key=lambda it: len(it.absolute_path), default=None)
+    validator = _validator(canonical_json(schema))
+    try:
+        # The mistake nearest to the top says most; of equally near ones the first.
+        errors = validator.iter_errors(value)
+        found = min(errors, key=lambda it: len(it.absolute_path), default=None)
+    except _unresolved() as error:
+        raise Refused(f"prompt.schema refers to `{error}`, which it does not hold") from error
     if found is not None:
         raise Mismatch(f"at {found.json_path}: {found.message[:MESSAGE_CHARS_MAX]}")
     return value
+
+
+def _unresolved() -> type[Exception]:
+    from referencing.exceptions import Unresolvable
+
+    return Unresolvable
 
 
 def _no_number(word: str) -> object:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ class Model:
     most_at_once: int = 0
     cancelled: int = 0
     faults: deque[Fault] = field(default_factory=deque)
+    says: Callable[[dict[str, Any]], str] | None = None  # to a request; None: an echo of it
     held: asyncio.Event | None = None  # streams wait for it after their first piece
     url: str = ""
     _now: int = 0
@@ -109,7 +111,7 @@ class Model:
                     "embeddings": [embedding(str(t)) for t in texts],
                 }
             )
-        text = f"echo: {prompt}"
+        text = f"echo: {prompt}" if self.says is None else self.says(body)
         self.tokens += len(text.split())
         if path.startswith("/v1/"):
             pieces = _openai(model, text, words, body)
