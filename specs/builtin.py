@@ -12,26 +12,23 @@ from typing import NamedTuple
 class Sort(NamedTuple):
     """One sort of provider. accounts: each line is one complete way to say whose account, in fields
     of ProviderAccount; none where there is but one. extras: what may stand beside any of them.
-    here: it is this machine, with its files and its network, and nobody sends a bill. prompts: it
-    runs what has a `prompt`, and nothing else does.
-    """
+    here: it is this machine, with its files and its network, and nobody sends a bill."""
 
     accounts: tuple[tuple[str, ...], ...] = ()
     extras: tuple[str, ...] = ()
     here: bool = False
-    prompts: bool = False
 
 
 # By name; a provider of each sort is there without being declared, under the same name.
 SORTS = {
     "daytona": Sort(accounts=(("apiKeyEnv",),), extras=("apiUrl", "target")),
-    "endpoint": Sort(here=True, prompts=True),
+    "endpoint": Sort(here=True),
     "local": Sort(here=True),
     "modal": Sort(accounts=(("profile",), ("tokenIdEnv", "tokenSecretEnv"))),
 }
 BUILT_IN = tuple(SORTS)
 DEFAULT_PROVIDER = "local"  # where work runs of which nobody says where
-PROMPT_PROVIDER = "endpoint"  # where prompts are asked
+PROMPT_PROVIDER = "endpoint"  # where prompts are asked, and nothing else is
 
 
 def runs_here(provider: str) -> bool:
