@@ -278,6 +278,11 @@ class Template(Spec):
         return self.python is not None or self.metrics is not None or self._observed
 
     @property
+    def asks(self) -> tuple[str, ...]:
+        """Names of the Endpoint objects that it may call."""
+        return self.endpoints if self.prompt is None else (self.prompt.endpoint,)
+
+    @property
     def work(self) -> str | None:
         """Which of WORK_FIELDS and `prompt` is set; None where another block holds the work."""
         fields = (*WORK_FIELDS, "prompt")

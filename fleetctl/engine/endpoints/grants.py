@@ -110,7 +110,7 @@ def _found(work: Work, name: str) -> Grant | None:
     """Of a run that an earlier controller began."""
     run = work.history.live[name]
     unit = work.controller.unit(run.index)
-    endpoints = work.controller.template(run.index).endpoints if unit is not None else ()
+    endpoints = work.controller.template(run.index).asks if unit is not None else ()
     return grant_of(work, name, endpoints) if endpoints else None
 
 
