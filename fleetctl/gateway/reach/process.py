@@ -39,6 +39,7 @@ class GatewayProcess:
         self._directory = directory
         self._session: ClientSession | None = None
         self._pid = 0  # of the process that answered last
+        self._found: tuple[str, bytes] | None = None  # its base URL and key
         self._child: subprocess.Popen[bytes] | None = None
 
     async def up(self) -> bool:
@@ -57,6 +58,8 @@ class GatewayProcess:
                     spawned = True
             else:
                 self._pid = int(found["pid"])
+                if self._pid != known:
+                    self._found = None
                 return self._pid != known
             if asyncio.get_running_loop().time() > until_s:
                 message = "the gateway of endpoints did not become ready"
@@ -87,13 +90,16 @@ class GatewayProcess:
         return rows
 
     def access(self, run: str) -> tuple[str, str]:
-        try:
-            port = int((self._directory / PORT).read_text())
-            key = (self._directory / KEY).read_bytes()
-        except (OSError, ValueError) as error:
-            message = f"the gateway of endpoints cannot be found: {type(error).__name__}"
-            raise Unavailable(message, reason=NOT_READY) from error
-        return f"http://127.0.0.1:{port}", gateway_token(key, run)
+        if self._found is None:
+            try:
+                port = int((self._directory / PORT).read_text())
+                key = (self._directory / KEY).read_bytes()
+            except (OSError, ValueError) as error:
+                message = f"the gateway of endpoints cannot be found: {type(error).__name__}"
+                raise Unavailable(message, reason=NOT_READY) from error
+            self._found = f"http://127.0.0.1:{port}", key
+        url, key = self._found
+        return url, gateway_token(key, run)
 
     async def close(self, *, leave: bool) -> None:
         if self._session is None:
