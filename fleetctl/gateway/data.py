@@ -4,12 +4,14 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from fleetctl.gateway.call import Call, Refusal, ask
 from fleetctl.gateway.endpoints import Endpoint, Grant
+from fleetctl.gateway.line import serve as serve_line
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.state import State
 
@@ -37,6 +39,10 @@ def data_app(state: State) -> web.Application:
         except Refusal as refusal:
             return refused(refusal)
 
+    async def line(request: web.Request) -> web.WebSocketResponse:
+        return await serve_line(request, partial(_hear, state), BODY_BYTES_MAX)
+
+    app.router.add_get("/calls", line)
     app.router.add_route("*", "/{path:.*}", serve)
     return app
 
@@ -68,27 +74,53 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
         path = "/" + rest
     scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
     token = bearer if scheme.lower() == "bearer" and not token else token
-    grant = state.grants.get(token)
-    if grant is None:
-        raise Refusal(401, "the token is of no task that runs")
-    name = ""
-    if path.startswith("/endpoints/"):
-        name, _, rest = path.removeprefix("/endpoints/").partition("/")
-        path = "/" + rest
+    grant = _grant(state, token)
+    name, path = _named(path)
     if path in LISTING and request.method == "GET":
         return web.json_response(_listing(path, _granted(state, grant, name)))
     if path not in ASKING or request.method != "POST":
         raise Refusal(404, f"{request.method} of this path is not served")
-    raw = await request.read()
+    call = _call(state, grant, name, path, await request.read())
+    number = request.headers.get("X-Fleetctl-Number")
+    if number is not None:
+        answer = await _numbered(call, number)
+        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+    return await _direct(request, call)
+
+
+async def _hear(state: State, token: str, path: str, raw: bytes, number: str) -> Answer:
+    """The same of a call that comes by a line: a refusal is an answer."""
+    try:
+        grant = _grant(state, token)
+        name, path = _named(path)
+        if path not in ASKING:
+            raise Refusal(404, "this path is not served")
+        return await _numbered(_call(state, grant, name, path, raw), number)
+    except Refusal as refusal:
+        return _told(refusal)
+
+
+def _grant(state: State, token: str) -> Grant:
+    grant = state.grants.get(token)
+    if grant is None:
+        raise Refusal(401, "the token is of no task that runs")
+    return grant
+
+
+def _named(path: str) -> tuple[str, str]:
+    """The endpoint that a path names, or "", and the rest."""
+    if not path.startswith("/endpoints/"):
+        return "", path
+    name, _, rest = path.removeprefix("/endpoints/").partition("/")
+    return name, "/" + rest
+
+
+def _call(state: State, grant: Grant, name: str, path: str, raw: bytes) -> Call:
     if len(raw) > BODY_BYTES_MAX:
         raise Refusal(413, f"the body has more than {BODY_BYTES_MAX} bytes")
     body = _body(raw)
     endpoint = _choose(_granted(state, grant, name), str(body.get("model") or ""))
-    call = Call(state, grant, endpoint, path, body, len(raw))
-    number = request.headers.get("X-Fleetctl-Number")
-    if number is not None:
-        return await _numbered(call, number)
-    return await _direct(request, call)
+    return Call(state, grant, endpoint, path, body, len(raw))
 
 
 def _body(raw: bytes) -> dict[str, Any]:
@@ -149,7 +181,7 @@ async def _direct(request: web.Request, call: Call) -> web.StreamResponse:
     return response
 
 
-async def _numbered(call: Call, number: str) -> web.Response:
+async def _numbered(call: Call, number: str) -> Answer:
     """The asking goes on when the line is lost: whoever tells it again hears its answer."""
     kept, run = call.state.numbered, call.grant.run
     future = kept.find(run, number, time.monotonic())
@@ -158,21 +190,14 @@ async def _numbered(call: Call, number: str) -> web.Response:
         task = asyncio.create_task(_keep(call, number, future))
         call.state.tasks.add(task)
         task.add_done_callback(call.state.tasks.discard)
-    answer = await asyncio.shield(future)
-    return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+    return await asyncio.shield(future)
 
 
 async def _keep(call: Call, number: str, future: "asyncio.Future[Answer]") -> None:
     try:
         answer = await ask(call, None, None)
     except Refusal as refusal:
-        response = refused(refusal)
-        body = response.body
-        assert isinstance(body, bytes)
-        headers = {"Content-Type": _JSON}
-        if refusal.status == 429:
-            headers["x-should-retry"] = "false"
-        answer = Answer(refusal.status, headers, body)
+        answer = _told(refusal)
     except asyncio.CancelledError:
         future.cancel()
         raise
@@ -180,3 +205,14 @@ async def _keep(call: Call, number: str, future: "asyncio.Future[Answer]") -> No
     if answer.status >= 400:
         # Who waits for it hears it; who asks again asks anew, since nothing was answered.
         call.state.numbered.forget(call.grant.run, number)
+
+
+def _told(refusal: Refusal) -> Answer:
+    """A refusal as the bytes that a task hears."""
+    response = refused(refusal)
+    body = response.body
+    assert isinstance(body, bytes)
+    headers = {"Content-Type": _JSON}
+    if refusal.status == 429:
+        headers["x-should-retry"] = "false"
+    return Answer(refusal.status, headers, body)

@@ -1,0 +1,59 @@
+"""The line that carries numbered calls of many runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fleetctl.common.tokens import gateway_token
+from tests.emulators.llm.server import Fault, Model
+from tests.unit.gateway.test_process import Gateway, in_loop, living
+
+PATH = "/endpoints/small/v1/chat/completions"
+
+
+async def ask(
+    gateway: Gateway, line: aiohttp.ClientWebSocketResponse, *, number: int, **changes: Any
+) -> tuple[dict[str, Any], Any]:
+    """The head and the body of the next reply."""
+    token = gateway_token(gateway.key, "r1")
+    head = {"id": 7, "token": token, "path": PATH, "number": number, **changes}
+    body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
+    await line.send_bytes(json.dumps(head).encode() + b"\n" + json.dumps(body).encode())
+    told, _, answer = (await line.receive_bytes()).partition(b"\n")
+    return json.loads(told), json.loads(answer)
+
+
+@in_loop
+async def test_a_line_hears_what_was_kept_and_asks_anew_what_failed(tmp_path: Path) -> None:
+    model = Model()
+    async with living(tmp_path, model) as gateway:
+        await gateway.declare([model], retry={"attempts": 1})
+        async with gateway.tasks.ws_connect(gateway.url + "/calls") as line:
+            head, answer = await ask(gateway, line, number=1)
+            assert head == {"id": 7, "status": 200}
+            assert answer["choices"][0]["message"]["content"] == "echo: hi"
+        async with gateway.tasks.ws_connect(gateway.url + "/calls") as line:
+            assert (await ask(gateway, line, number=1))[1] == answer
+            assert len(model.asked) == 1
+            model.faults.append(Fault(500))
+            assert (await ask(gateway, line, number=2))[0]["status"] == 500
+            assert (await ask(gateway, line, number=2))[0]["status"] == 200
+            assert len(model.asked) == 3
+
+
+@in_loop
+async def test_a_line_is_for_tasks_and_their_endpoints_alone(tmp_path: Path) -> None:
+    async with living(tmp_path, Model()) as gateway:
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await gateway.tasks.ws_connect(gateway.url + "/calls", origin="http://evil.example")
+        async with gateway.tasks.ws_connect(gateway.url + "/calls") as line:
+            head, answer = await ask(gateway, line, number=1, token="stranger")
+            assert (head["status"], answer["error"]["type"]) == (401, "fleetctl")
+            elsewhere = PATH.replace("small", "other")
+            assert (await ask(gateway, line, number=1, path=elsewhere))[0]["status"] == 404
+            assert (await ask(gateway, line, number=1, path="/health"))[0]["status"] == 404
+            await line.send_bytes(b"no head")
+            assert (await line.receive()).type is aiohttp.WSMsgType.CLOSE
