@@ -40,7 +40,8 @@ def data_app(state: State) -> web.Application:
             return refused(refusal)
 
     async def line(request: web.Request) -> web.WebSocketResponse:
-        return await serve_line(request, partial(_hear, state), BODY_BYTES_MAX)
+        hear, drop = partial(_hear, state), partial(_drop, state)
+        return await serve_line(request, hear, drop, BODY_BYTES_MAX)
 
     app.router.add_get("/calls", line)
     app.router.add_route("*", "/{path:.*}", serve)
@@ -98,6 +99,12 @@ async def _hear(state: State, token: str, path: str, raw: bytes, number: str) ->
         return await _numbered(_call(state, grant, name, path, raw), number)
     except Refusal as refusal:
         return _told(refusal)
+
+
+def _drop(state: State, token: str, number: str) -> None:
+    grant = state.grants.get(token)
+    if grant is not None:
+        state.numbered.drop(grant.run, number)
 
 
 def _grant(state: State, token: str) -> Grant:
@@ -188,8 +195,7 @@ async def _numbered(call: Call, number: str) -> Answer:
     if future is None:
         future = kept.begin(run, number, time.monotonic())
         task = asyncio.create_task(_keep(call, number, future))
-        call.state.tasks.add(task)
-        task.add_done_callback(call.state.tasks.discard)
+        kept.asks(run, number, task)
     return await asyncio.shield(future)
 
 

@@ -3,7 +3,8 @@ costs both sides a fifth of an HTTP exchange.
 
 Each frame, in both directions, is a head of JSON, a newline, and the body as it is. The head of a
 request has `id`, `token`, `path` and `number`; that of a reply `id`, `status`, and `usd` where it
-is known. Replies come as they are there, in any order.
+is known. Replies come as they are there, in any order. A head with `drop` gives a call up, and has
+no reply.
 """
 
 import asyncio
@@ -22,9 +23,12 @@ _BROKEN = 1002  # protocol error, as RFC 6455 numbers it
 
 # token, path, body, number -> what the task hears, also when that is a refusal
 Hear = Callable[[str, str, bytes, str], Awaitable[Answer]]
+Drop = Callable[[str, str], None]  # token, number
 
 
-async def serve(request: web.Request, hear: Hear, body_bytes_max: int) -> web.WebSocketResponse:
+async def serve(
+    request: web.Request, hear: Hear, drop: Drop, body_bytes_max: int
+) -> web.WebSocketResponse:
     """Until the other side leaves. What it asked goes on, and is kept under its number."""
     line = web.WebSocketResponse(max_msg_size=body_bytes_max + HEAD_BYTES_MAX, compress=False)
     await line.prepare(request)
@@ -35,6 +39,9 @@ async def serve(request: web.Request, hear: Hear, body_bytes_max: int) -> web.We
             if message.type is not WSMsgType.BINARY or (head := _head(frame)) is None:
                 await line.close(code=_BROKEN)
                 break
+            if head.get("drop"):
+                drop(head["token"], str(head["number"]))
+                continue
             task = asyncio.create_task(_answer(line, head, frame, hear))
             under_way.add(task)
             task.add_done_callback(under_way.discard)

@@ -16,6 +16,7 @@ class Answer:
 class Numbered:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], tuple[float, asyncio.Future[Answer]]] = {}
+        self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def find(self, run: str, number: str, now_s: float) -> "asyncio.Future[Answer] | None":
         """The answer, or the one under way; None when it was never asked."""
@@ -34,3 +35,17 @@ class Numbered:
 
     def forget(self, run: str, number: str) -> None:
         self._kept.pop((run, number), None)
+
+    def asks(self, run: str, number: str, task: "asyncio.Task[None]") -> None:
+        """task: gets the answer that was begun."""
+        self._asking[run, number] = task
+        task.add_done_callback(lambda _: self._asking.pop((run, number), None))
+
+    def drop(self, run: str, number: str) -> None:
+        """Nobody wants it any more: what waits is not asked, and what is asked is given up. An
+        answer that is there stays.
+        """
+        task = self._asking.get((run, number))
+        if task is not None:
+            self.forget(run, number)
+            task.cancel()

@@ -23,5 +23,4 @@ class State:
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)  # by token
     times: defaultdict[Key, Times] = field(default_factory=lambda: defaultdict(Times))
     numbered: Numbered = field(default_factory=Numbered)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)  # numbered calls under way
     heard: bool = True  # the controller spoke since the last look

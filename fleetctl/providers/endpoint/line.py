@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,12 @@ class Line:
             return await line.ask(head, json.dumps(body).encode())
         except ConnectionError as error:
             raise _away(error) from error
+
+    async def drop(self, access: EndpointAccess, number: int) -> None:
+        """Nobody wants that answer any more. Without a line there is nothing to say it to."""
+        if self._open is not None and self._open.serves(access.base_url):
+            with suppress(ConnectionError):
+                await self._open.drop({"token": access.token, "path": "", "number": number})
 
     async def close(self) -> None:
         if self._open is not None:
@@ -107,6 +114,9 @@ class _Open:
             return await reply
         finally:
             del self._waiting[me]
+
+    async def drop(self, head: Mapping[str, object]) -> None:
+        await self._socket.send_bytes(json.dumps({**head, "id": 0, "drop": True}).encode() + b"\n")
 
     async def close(self) -> None:
         self._reading.cancel()

@@ -27,8 +27,9 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
+from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.endpoint.asking import Outcome, asked
+from fleetctl.providers.endpoint.asking import FIRST, REPAIR, Outcome, asked
 from fleetctl.providers.endpoint.check import foreseen
 from fleetctl.providers.endpoint.line import Line
 from fleetctl.providers.endpoint.replies import Failure, Reply
@@ -67,10 +68,13 @@ class EndpointProvider:
         self._asking: set[str] = set()
         self._ended: dict[str, Ended] = {}  # not observed yet
         self._observed: dict[str, asyncio.Event] = {}
+        # Of starts that were given up before an answer: a stop or another start follows.
+        self._given_up: dict[str, EndpointAccess] = {}
 
     async def start(self, request: RunRequest) -> str:
         run = request.run
         self._asking.add(run)
+        self._given_up.pop(run, None)
         observed = self._observed[run] = asyncio.Event()
         try:
             if run not in self._ended:
@@ -81,6 +85,10 @@ class EndpointProvider:
             # asked, and paid, under another name.
             await observed.wait()
             del self._ended[run]
+        except asyncio.CancelledError:
+            if request.endpoints is not None and run not in self._ended:
+                self._given_up[run] = request.endpoints
+            raise
         finally:
             self._asking.discard(run)
             if self._observed.get(run) is observed:
@@ -90,8 +98,12 @@ class EndpointProvider:
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
         return [one for one in map(self._seen, runs) if one is not None]
 
-    async def stop(self, ref: RunRef, *, grace_s: float) -> None:
-        """The engine has given its start up by now, which ended the asking."""
+    async def stop(self, ref: RunRef, *, grace_s: float) -> None:  # noqa: ARG002
+        """The engine has given its start up by now: what the gateway has not asked is not asked."""
+        access = self._given_up.pop(ref.run, None)
+        if access is not None:
+            for number in (FIRST, REPAIR):
+                await self._line.drop(access, number)
 
     async def owned(self) -> Sequence[Owned]:
         return ()

@@ -1,6 +1,8 @@
 """The line that carries numbered calls of many runs."""
 
+import asyncio
 import json
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,21 @@ from tests.unit.gateway.test_process import Gateway, in_loop, living
 PATH = "/endpoints/small/v1/chat/completions"
 
 
-async def ask(
-    gateway: Gateway, line: aiohttp.ClientWebSocketResponse, *, number: int, **changes: Any
-) -> tuple[dict[str, Any], Any]:
-    """The head and the body of the next reply."""
+Line = aiohttp.ClientWebSocketResponse
+
+
+async def send(gateway: Gateway, line: Line, *, number: int, **changes: Any) -> None:
     token = gateway_token(gateway.key, "r1")
     head = {"id": 7, "token": token, "path": PATH, "number": number, **changes}
     body = {"model": "chat", "messages": [{"role": "user", "content": "hi"}]}
     await line.send_bytes(json.dumps(head).encode() + b"\n" + json.dumps(body).encode())
+
+
+async def ask(
+    gateway: Gateway, line: Line, *, number: int, **changes: Any
+) -> tuple[dict[str, Any], Any]:
+    """The head and the body of the next reply."""
+    await send(gateway, line, number=number, **changes)
     told, _, answer = (await line.receive_bytes()).partition(b"\n")
     return json.loads(told), json.loads(answer)
 
@@ -57,3 +66,19 @@ async def test_a_line_is_for_tasks_and_their_endpoints_alone(tmp_path: Path) -> 
             assert (await ask(gateway, line, number=1, path="/health"))[0]["status"] == 404
             await line.send_bytes(b"no head")
             assert (await line.receive()).type is aiohttp.WSMsgType.CLOSE
+
+
+@in_loop
+async def test_what_is_given_up_is_not_asked(tmp_path: Path) -> None:
+    model = Model(slots=1, faults=deque([Fault("hang")]))
+    async with living(tmp_path, model) as gateway:
+        async with gateway.tasks.ws_connect(gateway.url + "/calls") as line:
+            await send(gateway, line, number=1)
+            await send(gateway, line, number=2)  # waits for the slot
+            while not model.asked:
+                await asyncio.sleep(0)
+            await send(gateway, line, number=2, drop=True)
+            await send(gateway, line, number=1, drop=True)
+            assert (await ask(gateway, line, number=3, id=9))[0] == {"id": 9, "status": 200}
+        assert (len(model.asked), model.cancelled) == (2, 1)
+        assert (await gateway.used())["r1"]["reserved_usd"] == 0

@@ -28,12 +28,16 @@ class Held:
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, Mapping[str, Any]]] = []
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.dropped: list[int] = []
 
     async def post(
         self, access: EndpointAccess, endpoint: str, number: int, body: Mapping[str, Any]
     ) -> Reply:
         self.asked.append((endpoint, number, body))
         return await asyncio.shield(self.reply)
+
+    async def drop(self, access: EndpointAccess, number: int) -> None:
+        self.dropped.append(number)
 
 
 def request(**template: Any) -> RunRequest:
@@ -95,11 +99,15 @@ async def test_a_start_that_is_given_up_leaves_nothing_or_its_outcome(tmp_path: 
     start.cancel()
     await turns()
     assert [type(it) for it in await seen(provider)] == [Gone]
+    await provider.stop(REF, grace_s=10)
+    assert line.dropped == [1, 2]  # what the gateway has not asked yet is not asked
     line.reply.set_result(says("hello"))
     again = asyncio.create_task(provider.start(request()))
     await turns()
     again.cancel()  # between the answer and its observation
     await turns()
+    await provider.stop(REF, grace_s=10)
+    assert line.dropped == [1, 2]  # it has its answer
     assert [type(it) for it in await seen(provider)] == [Ended]
     assert [type(it) for it in await seen(provider)] == [Gone]
 
