@@ -129,3 +129,22 @@ def test_the_example_asks_a_row_and_not_twice(empty: Fleet) -> None:
         documents[1]["metadata"]["name"] = "anew"
         empty.ok("apply", "-f", "-", "--wait", stdin=manifests(documents[1]))
         assert len(empty.results("job/anew")) == len(model.asked) == 3
+
+
+def test_a_sweep_finds_the_wording_that_is_answered_best(empty: Fleet) -> None:
+    def scored(body: dict[str, Any]) -> str:
+        return json.dumps({"score": 10 - abs(len(body["messages"][0]["content"]) - 13)})
+
+    with running(Model(says=scored)) as model:
+        schema = {"properties": {"score": {"type": "integer"}}, "required": ["score"]}
+        prompt = {"endpoint": "small", "text": "Say it ${how}", "schema": schema}
+        search = {
+            "method": "grid",
+            "metric": {"name": "answer.score", "goal": "maximize"},
+            "parameters": {"how": {"values": ["kind", "kinder", "the kindest"]}},
+        }
+        sweep = job("words", [], text="")
+        sweep |= {"kind": "Sweep", "spec": {"search": search, "template": {"prompt": prompt}}}
+        empty.ok("apply", "-f", "-", "--wait", stdin=manifests(endpoint(model), sweep))
+        (best,) = empty.json("results", "sweep/words", "--best")
+        assert best["params"] == {"how": "kinder"}
