@@ -1,6 +1,6 @@
 """The line to the gateway: one WebSocket that carries the calls of all rows. Never logs.
 
-What a frame is, fleetctl/gateway/line.py says.
+What a frame is, fleetctl/gateway/data/line.py says.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@ costs both sides a fifth of an HTTP exchange.
 
 Each frame, in both directions, is a head of JSON, a newline, and the body as it is. The head of a
 request has `id`, `token`, `path` and `number`; that of a reply `id`, `status`, and `usd` where it
-is known. Replies come as they are there, in any order. A head with `drop` gives a call up, and has
-no reply.
+is known. Replies come as they are there, in any order. A head with `drop` gives a call up: its
+reply is that it broke off.
 """
 
 import asyncio
@@ -15,10 +15,10 @@ from typing import Any
 
 from aiohttp import ClientError, WSMsgType, web
 
+from fleetctl.gateway.keeping.kept import USD
 from fleetctl.gateway.numbered import Answer
 
 HEAD_BYTES_MAX = 4096
-USD = "X-Fleetctl-Usd"
 _BROKEN = 1002  # protocol error, as RFC 6455 numbers it
 
 # token, path, body, number -> what the task hears, also when that is a refusal

@@ -17,7 +17,7 @@ from fleetctl.providers.endpoint.provider import EndpointProvider
 from fleetctl.providers.endpoint.replies import Reply
 from fleetctl.specs.blocks.template import Template
 from tests.unit.gateway.test_process import in_loop
-from tests.unit.providers.endpoint.test_asking import says
+from tests.unit.providers.endpoint.test_prompt_asking import says
 
 REF = RunRef("run-0", "run-0", "", 0, "uid")
 
