@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,6 +19,8 @@ from pydantic import (
 
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.resources import Gpu, Resources
+from fleetctl.specs.blocks.services import Services
+from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.metrics import Metrics
 from fleetctl.specs.values.packages import OUTSIDE, is_inside
 from fleetctl.specs.values.scalars import (
@@ -253,6 +254,7 @@ class Template(Spec):
         description="Metrics that it prints or writes; over 1,000 of a name are sampled. Default:"
         " what it reports.",
     )
+    services: Services = ()
 
     @property
     def is_function(self) -> bool:
@@ -274,8 +276,11 @@ class Template(Spec):
 
     @property
     def needs_python(self) -> bool:
-        """Whether its image must have Python: for its work, or to read metrics beside it."""
-        return self.python is not None or self.metrics is not None or self._observed
+        """Whether its image must have Python: for its work, to read metrics beside it, or to look
+        after services.
+        """
+        beside = self.metrics is not None or bool(self.services)
+        return self.python is not None or beside or self._observed
 
     @property
     def asks(self) -> tuple[str, ...]:
@@ -291,7 +296,7 @@ class Template(Spec):
     @field_validator("env", mode="before")
     @classmethod
     def _env_from_list(cls, value: Any) -> Any:
-        return _env_of_list(value) if isinstance(value, list) else value
+        return env_of(value)
 
     @model_validator(mode="after")
     def _has_one_work(self) -> Template:
@@ -342,18 +347,3 @@ def check_requirements(image: Image | None, source: Source | None) -> None:
         raise ValueError("`image.requirements` is read at apply; list what it says in `pip`")
     if not is_inside(named):
         raise ValueError(f"`image.requirements` {OUTSIDE}")
-
-
-def _env_of_list(entries: list[Any]) -> dict[str, Any]:
-    env: dict[str, Any] = {}
-    for entry in entries:
-        if not isinstance(entry, Mapping) or "name" not in entry:
-            raise ValueError("each entry of an env list must be {name: ..., value: ...}")
-        if "valueFrom" in entry:
-            raise ValueError("`valueFrom` is not read; name a Secret object in `secrets` instead")
-        if set(entry) != {"name", "value"}:
-            raise ValueError("each entry of an env list must be {name: ..., value: ...}")
-        if entry["name"] in env:
-            raise ValueError(f"the variable `{entry['name']}` is given twice")
-        env[entry["name"]] = entry["value"]
-    return env

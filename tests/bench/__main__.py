@@ -19,6 +19,7 @@ from tests.bench import (
     prompts,
     publication,
     ray_ready,
+    rlstep,
     screens,
     smalljobs,
     sweeps,
@@ -50,6 +51,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "daytona": daytona.figures,
     "endpoints": endpoints.figures,
     "prompts": prompts.figures,
+    "rlstep": rlstep.figures,
 }
 
 

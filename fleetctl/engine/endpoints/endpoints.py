@@ -97,7 +97,8 @@ class Endpoints:
                 hint="raise the budget's `maxCost`",
             )
         url, token = self._link.gateway.access(request.run)
-        return replace(request, endpoints=EndpointAccess(names, first.models, url, token))
+        share = min(float(spec.max_fallback_share) for spec in specs.values())
+        return replace(request, endpoints=EndpointAccess(names, first.models, url, token, share))
 
     def _spec(self, name: str, namespace: str) -> EndpointSpec:
         for track in self._declared():  # read by its last pass: starts are many

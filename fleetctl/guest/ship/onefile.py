@@ -23,6 +23,7 @@ PACKAGES = (
     "fleetctl.guest",
     *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "wandb")),
     *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "remote", "supervision")),
+    "fleetctl.guest.supervision.services",
     *(f"fleetctl.guest.remote.{name}" for name in ("process", "run", "story", "verbs")),
 )
 

@@ -28,6 +28,7 @@ VIEWS = (
     "metrics",
     "events",
     "calls",
+    "endpoints",
     "costs",
     "warm",
     "reuses",

@@ -191,6 +191,27 @@ SELECT attempts.kind, attempts.name, attempts.object, attempts.job, attempts.swe
 FROM state.calls CROSS JOIN state.runs USING (run_id)
     CROSS JOIN temp.attempts ON attempts.run = runs.name;
 
+-- name: endpoints
+-- Every Endpoint: what it was asked in all, and how busy it is.
+SELECT name, lower(kind) || '/' || name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
+    json_extract(status, '$.phase') AS phase, json_extract(status, '$.reason') AS reason,
+    json_extract(status, '$.concurrency') AS concurrency,
+    json_extract(status, '$.inFlight') AS in_flight, json_extract(status, '$.queue') AS queue,
+    json_extract(status, '$.calls') AS calls, json_extract(status, '$.tries') AS tries,
+    json_extract(status, '$.fallbacks') AS fallbacks, json_extract(status, '$.cacheHits') AS hits,
+    json_extract(status, '$.refusedCalls') AS refused,
+    json_extract(status, '$.tokensIn') AS tokens_in,
+    json_extract(status, '$.tokensOut') AS tokens_out, json_extract(status, '$.cost.actual') AS usd,
+    coalesce(json_extract(status, '$.cost.unpricedCalls'), 0) AS unpriced,
+    json_extract(status, '$.latency.waitingMsP95') AS waiting_ms_p95,
+    json_extract(status, '$.latency.answerMsP50') AS answer_ms_p50,
+    json_extract(status, '$.latency.answerMsP95') AS answer_ms_p95, uid, namespace
+FROM (
+    SELECT kind, name, namespace, uid, nullif(status, '') AS status FROM state.resources
+    WHERE kind = 'Endpoint' AND deleted_at_s IS NULL
+);
+
 -- name: costs
 -- Money and time by object and provider, or endpoint; failed_usd is what attempts cost that led to
 -- nothing.

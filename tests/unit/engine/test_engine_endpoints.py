@@ -48,7 +48,7 @@ async def test_a_start_waits_until_the_endpoint_is_there_and_ready() -> None:
         await made.apply("BatchJob", "ask", asking())
         await turn(made)
         assert "endpoint/small is not declared" in made.status("ask")["message"]
-        await made.apply("Endpoint", "small", SERVER)
+        await made.apply("Endpoint", "small", {**SERVER, "maxFallbackShare": 0.2})
         await turn(made)
         assert made.status("small")["reason"] == "ServerUnreachable"
         await made.later(60)
@@ -64,6 +64,7 @@ async def test_a_start_waits_until_the_endpoint_is_there_and_ready() -> None:
         assert order.endpoints is not None
         assert order.endpoints.names == ("small",)
         assert order.endpoints.models == {"chat": "q"}
+        assert order.endpoints.max_fallback_share == 0.2
         assert order.endpoints.token == f"token-of-{order.run}"
         assert set(gateway.grants) == {order.run}
 

@@ -21,6 +21,7 @@ ACCESS = EndpointAccess(("small", "large"), {"chat": "Qwen", "embed": "nomic"}, 
 
 
 def request(**changes: Any) -> RunRequest:
+    template = changes.pop("template", Template(command=("env",)))
     return RunRequest(  # type: ignore[arg-type]
         "r",
         "r",
@@ -29,7 +30,7 @@ def request(**changes: Any) -> RunRequest:
         "batchjob/x",
         0,
         1,
-        Template(command=("env",)),
+        template,
         "h",
         {},
         False,
@@ -48,6 +49,7 @@ def test_each_client_finds_the_listener_where_the_attempt_sees_it() -> None:
         "OPENAI_API_KEY": "fl-abc",
         "OLLAMA_HOST": "http://127.0.0.1:5000/t/fl-abc",
         "FLEETCTL_LLM_URL": "http://127.0.0.1:5000",
+        "FLEETCTL_LLM_MAX_FALLBACK_SHARE": "0.05",
         "FLEETCTL_LLM_MODEL": "chat",
     }
 
@@ -69,6 +71,13 @@ def test_a_local_attempt_is_told_of_the_gateway_among_its_secrets() -> None:
 
 def test_a_local_attempt_without_endpoints_is_told_of_its_secrets_alone() -> None:
     assert order(secrets={"OTHER": "kept"})["secrets"] == {"OTHER": "kept"}
+
+
+def test_the_helpers_come_with_endpoints_however_they_are_reached() -> None:
+    direct = Template(command=("env",), endpoints=("small",))
+    for told in (order(endpoints=ACCESS), order(template=direct)):
+        assert sorted(told["library"]) == ["fleetctl_llm.py", "fleetctl_llm_line.py"]
+    assert "library" not in order()
 
 
 @pytest.mark.parametrize("provider", [ModalProvider, DaytonaProvider])
