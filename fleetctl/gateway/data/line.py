@@ -40,7 +40,8 @@ async def serve(
                 await line.close(code=_BROKEN)
                 break
             if head.get("drop"):
-                drop(head["token"], str(head["number"]))
+                # In its turn: the call that it gives up may have come in the moment before.
+                asyncio.get_running_loop().call_soon(drop, head["token"], str(head["number"]))
                 continue
             task = asyncio.create_task(_answer(line, head, frame, hear))
             under_way.add(task)
