@@ -12,8 +12,7 @@ from typing import NamedTuple
 class Sort(NamedTuple):
     """One sort of provider. accounts: each line is one complete way to say whose account, in fields
     of ProviderAccount; none where there is but one. extras: what may stand beside any of them.
-    here: it is this machine, with its files and its network, and nobody sends a bill.
-    """
+    here: it is this machine, with its files and its network, and nobody sends a bill."""
 
     accounts: tuple[tuple[str, ...], ...] = ()
     extras: tuple[str, ...] = ()
@@ -23,11 +22,13 @@ class Sort(NamedTuple):
 # By name; a provider of each sort is there without being declared, under the same name.
 SORTS = {
     "daytona": Sort(accounts=(("apiKeyEnv",),), extras=("apiUrl", "target")),
+    "endpoint": Sort(here=True),
     "local": Sort(here=True),
     "modal": Sort(accounts=(("profile",), ("tokenIdEnv", "tokenSecretEnv"))),
 }
 BUILT_IN = tuple(SORTS)
 DEFAULT_PROVIDER = "local"  # where work runs of which nobody says where
+PROMPT_PROVIDER = "endpoint"  # where prompts are asked, and nothing else is
 
 
 def runs_here(provider: str) -> bool:

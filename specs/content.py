@@ -48,6 +48,7 @@ TEMPLATE: Mapping[str, Role] = {
     "command": WORK,
     "script": WORK,
     "endpoints": WORK,  # by the models that they name, once these are known
+    "prompt": WORK,
     "runtime": WORK,
     "function": WORK,  # by what the Function says, once that is known; not by its name
     "timeout_seconds": RULE,

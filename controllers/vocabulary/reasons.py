@@ -87,8 +87,11 @@ OF_WAITS = {
 # How an attempt ended.
 OF_ATTEMPTS = {
     "Abandoned": "Its object was deleted without waiting for the provider's confirmation.",
+    "AnswerInvalid": "A model's answer is not what `prompt.schema` asks for, twice, or no text.",
     "BegunAsAnother": "Other work has begun under its name; the unit gets another attempt.",
     "Cached": "No attempt was made: an equal unit had succeeded before.",
+    "CallFailed": "The model server did not answer, or with an error of its own; tried again.",
+    "CallRefused": "An endpoint or its server does not take the prompt; the message says why.",
     "DiskRefuses": "The disk could not store its record.",
     "EarlyTerminated": "`early_terminate` stopped the trial: it did worse than others had by then.",
     "Error": "The Python program raised an exception.",

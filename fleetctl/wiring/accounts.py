@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -82,7 +82,8 @@ def volume_files(account: Account, home: Path) -> VolumeFiles:
 
     with Reader(home) as reader:
         store_id = reader.store_id()
-    built = part(plugin_of(account.sort).volume_files)(home, account, store_id=store_id)
+    files = _given(account.sort, plugin_of(account.sort).volume_files, "no volumes")
+    built = files(home, account, store_id=store_id)
     return cast(VolumeFiles, built)
 
 
@@ -93,7 +94,8 @@ def orphans_of(account: Account, home: Path) -> Orphans:
 
 def entering(account: Account, home: Path) -> Entering:
     """The way into sandboxes of a provider."""
-    return cast(Entering, part(plugin_of(account.sort).exec)(home, account))
+    into = _given(account.sort, plugin_of(account.sort).exec, "no sandbox to enter")
+    return cast(Entering, into(home, account))
 
 
 async def check_providers(home: Path, accounts: Sequence[Account]) -> list[Finding]:
@@ -107,8 +109,9 @@ def session_opener(provider: str) -> OpenSession:
     """What opens a session of an interpreter. Imports the provider's SDK; raises Refused when it is
     not there.
     """
-    if provider not in SORTS:
-        known = ", ".join(f"`{name}`" for name in sorted(BUILT_IN))
+    if provider not in SORTS or not plugin_of(provider).session:
+        having = (name for name in BUILT_IN if plugin_of(name).session)
+        known = ", ".join(f"`{name}`" for name in sorted(having))
         raise Refused(
             f"`{provider}` is not a provider that interpreters run on; there is {known}",
             hint="pass provider=... or set FLEETCTL_PROVIDER",
@@ -122,3 +125,10 @@ def session_opener(provider: str) -> OpenSession:
             f"provider `{provider}` needs the package `{error.name}`, which is not installed",
             hint=f"pip install 'fleetctl[{provider}]'",
         ) from error
+
+
+def _given(sort: str, where: str, lacking: str) -> Callable[..., object]:
+    """A part that not every provider has. Raises Refused where this one has none."""
+    if not where:
+        raise Refused(f"provider `{sort}` has {lacking}", hint="name another provider")
+    return part(where)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from fleetctl.specs.blocks.cache import CachePolicy
 from fleetctl.specs.blocks.placement import Candidate, Placement
@@ -22,6 +22,7 @@ from fleetctl.specs.blocks.policies import (
     SuccessRule,
 )
 from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Bool, Count, Duration, Name, PositiveDuration, Spec, Text
 
@@ -191,6 +192,16 @@ class Execution(Spec):
         description="Whether work that has succeeded before runs again; default: not if it writes"
         " no volume.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _asks_prompts_at_their_endpoint(cls, value: Any) -> Any:
+        """A prompt has one place, which nobody needs to name."""
+        template = value.get("template") if isinstance(value, dict) else None
+        asks = template.get("prompt") if isinstance(template, dict) else None
+        if asks is None or "placement" in value:
+            return value
+        return {**value, "placement": {"provider": PROMPT_PROVIDER}}
 
     def parts(self) -> Iterator[Part]:
         """What its units run and where; a sweep may say what to run in `search` alone."""

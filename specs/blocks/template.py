@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.resources import Gpu, Resources
 from fleetctl.specs.blocks.services import Services
 from fleetctl.specs.values.environment import env_of
@@ -36,6 +37,9 @@ from fleetctl.specs.values.scalars import (
 
 WORK_FIELDS = ("python", "command", "script")
 ENDPOINTS_MAX = 16
+ONE_WORK = "a template needs exactly one of `python`, `command`, `script` and `prompt`"
+# What a template may say beside `prompt`: there is no sandbox.
+BESIDE_PROMPT = frozenset({"prompt", "timeout_seconds"})
 # What a Function says for all tasks that call it, and no template beside it.
 FUNCTION_FIELDS = ("image", "source", "resources", "secrets", "volumes")
 
@@ -197,7 +201,7 @@ VolumeMounts = Annotated[
 
 
 class Template(Spec):
-    """What one unit runs: at most one of `python`, `command` and `script`."""
+    """What one unit runs: at most one of `python`, `command`, `script` and `prompt`."""
 
     python: NonEmptyText | None = Field(
         default=None,
@@ -207,6 +211,9 @@ class Template(Spec):
         default=None, min_length=1, description="A program and its arguments; no shell reads it."
     )
     script: NonEmptyText | None = Field(default=None, description="Text that a POSIX shell runs.")
+    prompt: Prompt | None = Field(
+        default=None, description="What is asked of a model, without a sandbox; default none."
+    )
     runtime: Literal["sandbox", "function"] = Field(
         default="sandbox",
         description="A sandbox of its own for each task, or the warm containers of a function;"
@@ -276,9 +283,15 @@ class Template(Spec):
         return self.python is not None or beside or self._observed
 
     @property
+    def asks(self) -> tuple[str, ...]:
+        """Names of the Endpoint objects that it may call."""
+        return self.endpoints if self.prompt is None else (self.prompt.endpoint,)
+
+    @property
     def work(self) -> str | None:
-        """Which of WORK_FIELDS is set; None where another block holds the work."""
-        return next((name for name in WORK_FIELDS if getattr(self, name) is not None), None)
+        """Which of WORK_FIELDS and `prompt` is set; None where another block holds the work."""
+        fields = (*WORK_FIELDS, "prompt")
+        return next((name for name in fields if getattr(self, name) is not None), None)
 
     @field_validator("env", mode="before")
     @classmethod
@@ -288,7 +301,15 @@ class Template(Spec):
     @model_validator(mode="after")
     def _has_one_work(self) -> Template:
         if sum(getattr(self, name) is not None for name in WORK_FIELDS) > 1:
-            raise ValueError("a template needs exactly one of `python`, `command` and `script`")
+            raise ValueError(ONE_WORK)
+        return self
+
+    @model_validator(mode="after")
+    def _has_nothing_beside_its_prompt(self) -> Template:
+        extra = sorted(self.model_fields_set - BESIDE_PROMPT) if self.prompt is not None else []
+        if extra:
+            name = type(self).model_fields[extra[0]].alias or extra[0]
+            raise ValueError(f"a prompt has no sandbox, so leave `{name}` out beside `prompt`")
         return self
 
     @model_validator(mode="after")

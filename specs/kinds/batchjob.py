@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
-from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.blocks.template import ONE_WORK, Template
 from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
 
 WRONG_ITEMS_MAX = 100
@@ -125,7 +125,7 @@ class BatchJobSpec(Execution):
     @model_validator(mode="after")
     def _is_complete(self) -> BatchJobSpec:
         if self.template.work is None:
-            raise ValueError("a template needs exactly one of `python`, `command` and `script`")
+            raise ValueError(ONE_WORK)
         if self.tasks is not None and self.completions is not None:
             raise ValueError("`tasks` already says how many there are; leave `completions` out")
         return self

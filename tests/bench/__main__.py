@@ -16,6 +16,7 @@ from tests.bench import (
     endpoints,
     finished,
     modal,
+    prompts,
     publication,
     ray_ready,
     rlstep,
@@ -49,6 +50,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "modal": modal.figures,
     "daytona": daytona.figures,
     "endpoints": endpoints.figures,
+    "prompts": prompts.figures,
     "rlstep": rlstep.figures,
 }
 

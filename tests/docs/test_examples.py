@@ -40,6 +40,7 @@ RUN_BY_A_TEST = {
     "training.yaml",
     "function.yaml",
     "placement.yaml",
+    "prompts.yaml",  # test_prompts.py
     "rl-batched.yaml",
     "endpoint.yaml",
 }

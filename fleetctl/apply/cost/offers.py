@@ -20,7 +20,7 @@ from fleetctl.engine.capacity.admission import Held
 from fleetctl.providers.contract.base import LivePrices
 from fleetctl.providers.prices import table
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.builtin import runs_here
+from fleetctl.specs.builtin import PROMPT_PROVIDER, runs_here
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fleetctl.stores.read.read_only import Snapshot
 
 OWN_MACHINE = "your own machine"
+OF_CALLS = "no sandbox; each call is charged when it is made"
 LIVE = "live rates of the account"
 
 
@@ -134,6 +135,8 @@ class Market:
         try:
             prices = table.load(sort)
         except KeyError:
+            if sort == PROMPT_PROVIDER:
+                return OF_CALLS
             return OWN_MACHINE if runs_here(sort) else "unknown"
         return f"{prices.source} of {prices.updated}"
 

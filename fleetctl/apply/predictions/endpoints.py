@@ -4,6 +4,7 @@ servers answer, only the gateway finds out: work waits until they do.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -27,9 +28,12 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     for part in spec.parts():
         if part.own:
             continue  # a stage has the template's
+        if part.template.prompt is not None:
+            at: Path = (*part.at("prompt"), "endpoint")
+            yield from _of_a_prompt(manifest, at, part.template.prompt.endpoint, world)
         reaches: dict[str, str] = {}
         for number, name in enumerate(part.template.endpoints):
-            at: Path = (*part.at("endpoints"), number)
+            at = (*part.at("endpoints"), number)
             yield from missing(manifest, at, KIND, name, world)
             resource = world.found(KIND, name, manifest.namespace)
             if resource is None:
@@ -43,6 +47,14 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
                 hint = "give all endpoints of a template the same `reach`"
                 yield Prediction(manifest, Finding(at, at, message, hint))
                 break
+
+
+def _of_a_prompt(manifest: Manifest, at: Path, name: str, world: World) -> Iterator[Prediction]:
+    yield from missing(manifest, at, KIND, name, world)
+    resource = world.found(KIND, name, manifest.namespace)
+    if resource is not None and json.loads(resource.spec).get("reach") == "Direct":
+        message = f" is `{name}`, which has `reach: Direct`: prompts are asked through the gateway"
+        yield Prediction(manifest, Finding(at, at, message, "give it `reach: Gateway`"))
 
 
 def of_endpoint(manifest: Manifest, spec: EndpointSpec, world: World) -> Iterator[Prediction]:

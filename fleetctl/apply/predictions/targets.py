@@ -18,6 +18,7 @@ from fleetctl.manifest.problems import Path
 from fleetctl.providers.contract.base import Foreseeing, Foreseen
 from fleetctl.specs.blocks.common import BESIDE_TEMPLATE, Execution, Part
 from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import parse_spec
 
@@ -107,7 +108,7 @@ def _candidate_paths(part: Part) -> dict[str, Path]:
 
 def _unknown(name: str, path: Path, world: World) -> Finding:
     near = meant(name, world.providers)
-    there = listed(sorted(world.providers))
+    there = listed(sorted({*world.providers} - {PROMPT_PROVIDER}))
     hint = f"did you mean `{near}`? " if near else ""
     message = f" is `{name}`, and there is no such provider"
     return Finding(path, path, message, f"{hint}there is {there}; {DECLARE}")

@@ -44,6 +44,11 @@ def _json(rows: Rows, screen: Screen) -> None:
     screen.piece("[]\n" if separator == "[" else "\n]\n")
 
 
+def _jsonl(rows: Rows, screen: Screen) -> None:
+    for row in rows.documents():
+        screen.piece(f"{json.dumps(row)}\n")
+
+
 def _csv(rows: Rows, screen: Screen) -> None:
     from fleetctl.cli.output.csv_text import write_csv
 
@@ -68,6 +73,7 @@ def _names(rows: Rows, screen: Screen) -> None:
 # `wide` is a table; the verb chooses its columns.
 _WRITERS: dict[str, Callable[[Rows, Screen], None]] = {
     "json": _json,
+    "jsonl": _jsonl,
     "csv": _csv,
     "parquet": _parquet,
     "name": _names,

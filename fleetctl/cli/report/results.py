@@ -35,7 +35,7 @@ CELLS_MIN = 16  # of parameters, and of a result: less says nothing, so then a l
 
 PAGE = """\
 KIND/NAME [--best] [--sort-by FIELD] [--top N]
-    [-o table|json|csv|parquet | --to DIR]
+    [-o table|json|jsonl|csv|parquet | --to DIR]
 
 Show what tasks submitted: one row for every task that has run, failed ones too.
 --to DIR writes what each task submitted to DIR/INDEX.json. Files that tasks wrote to
@@ -51,6 +51,7 @@ examples:
   fleetctl results sweep/lr -o csv > trials.csv
   fleetctl results job/chunks -o json | jq '.[].result.count'
   fleetctl results job/chunks -o parquet > chunks.parquet
+  fleetctl results job/answers -o jsonl > answers.jsonl
   fleetctl results job/chunks --to out
 
 exit codes:
@@ -69,7 +70,7 @@ def parser(verb: str) -> Parser:
         "--sort-by", metavar="FIELD", help="least first; -FIELD or FIELD:desc: greatest first"
     )
     made.add_argument("--top", type=count, metavar="N", help="only the first N rows")
-    add_output(made, "table", "json", "csv", "parquet")
+    add_output(made, "table", "json", "jsonl", "csv", "parquet")
     return made
 
 

@@ -138,4 +138,6 @@ def _named(resource: Resource) -> set[tuple[str, str]]:
     template = spec if resource.kind == "Function" else spec.get("template") or {}
     named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
     named |= {("Endpoint", name) for name in template.get("endpoints", ())}
+    if prompt := template.get("prompt"):
+        named.add(("Endpoint", prompt["endpoint"]))
     return named | ({("Function", template["function"])} if "function" in template else set())

@@ -30,7 +30,9 @@ class Charging:
 
     def hear(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Raises StoreError; then nothing of it was taken in."""
-        asked = [_asked(row, self._endpoint(row)) for row in rows]
+        names = {(row["endpoint"], row["namespace"]) for row in rows}
+        uids = {name: self._endpoint(*name) for name in names}
+        asked = [_asked(row, uids[row["endpoint"], row["namespace"]]) for row in rows]
         state, owners = self._state, [str(row.get("uid") or "") for row in rows]
         with state.store.transaction():
             risen = state.store.calls.keep(asked)
@@ -44,9 +46,9 @@ class Charging:
             if uid in state.tracks:
                 state.poke(uid)
 
-    def _endpoint(self, row: Mapping[str, Any]) -> str:
+    def _endpoint(self, name: str, namespace: str) -> str:
         """Its uid; empty for one that is gone."""
-        found = self._state.store.resources.get("Endpoint", row["endpoint"], row["namespace"])
+        found = self._state.store.resources.get("Endpoint", name, namespace)
         return found.uid if found is not None else ""
 
     def _charge(self, uid: str, usd: float) -> None:

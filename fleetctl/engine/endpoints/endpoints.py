@@ -67,7 +67,7 @@ class Endpoints:
 
     async def join(self, work: Work, request: RunRequest) -> RunRequest:
         """The same with what its program finds its endpoints by. Raises Unavailable: it waits."""
-        names, namespace = request.template.endpoints, work.resource.namespace
+        names, namespace = request.template.asks, work.resource.namespace
         if not names:
             return request
         specs = {name: self._spec(name, namespace) for name in names}
@@ -79,6 +79,13 @@ class Endpoints:
                 hint="give all of them `Gateway`, or all `Direct`",
             )
         if first.reach == "Direct":
+            if request.template.prompt is not None:
+                raise Unavailable(
+                    f"{object_key(KIND, names[0], namespace)} has `reach: Direct`, and prompts are"
+                    " asked through the gateway",
+                    reason=NOT_READY,
+                    hint="give it `reach: Gateway`",
+                )
             return replace(request, secrets={**request.secrets, **self._direct(first, namespace)})
         for name, spec in specs.items():
             self._must_be_ready(name, namespace, spec)
@@ -94,6 +101,11 @@ class Endpoints:
         return replace(request, endpoints=EndpointAccess(names, first.models, url, token, share))
 
     def _spec(self, name: str, namespace: str) -> EndpointSpec:
+        for track in self._declared():  # read by its last pass: starts are many
+            row = track.resource
+            known = (row.name, row.namespace) == (name, namespace) and row.deleted_at_s is None
+            if known and isinstance(track.spec, EndpointSpec):
+                return track.spec
         resource = self._state.store.resources.get(KIND, name, namespace)
         if resource is None:
             # A deleted one serves its users to their end.

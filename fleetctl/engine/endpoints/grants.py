@@ -29,7 +29,7 @@ class Grants:
         self._heard_usd: dict[str, float] = {}  # by uid, as far as the store knows
         self._granted: dict[str, Grant] = {}  # by run, as its start was told
         self._wanted, self._sent = 0, -1  # versions
-        self._one = asyncio.Lock()
+        self._sending: asyncio.Future[None] | None = None
         self._totals: Mapping[str, float] = {}
         self._caps: Mapping[str, float] = {}
 
@@ -65,14 +65,24 @@ class Grants:
     async def send(self) -> None:
         """One message for all who changed something meanwhile. Raises Unavailable."""
         wanted = self._wanted
-        async with self._one:
-            if self._sent >= wanted:
-                return
+        while self._sent < wanted:
+            if self._sending is None:
+                self._sending = asyncio.ensure_future(self._send())
+                self._sending.add_done_callback(_heard_of)
+            # All who wait go on at once: a lock would let one pass a turn of the loop, and a tick
+            # begins hundreds.
+            await asyncio.shield(self._sending)
+
+    async def _send(self) -> None:
+        try:
+            await asyncio.sleep(0)  # the other starts of this tick go with it
             sending = self._wanted
             grants = list(self._live())
             self._caps = self._capped({it.uid for it in grants})
             self._totals = await self._gateway.grant(grants, self._caps)
             self._sent = sending
+        finally:
+            self._sending = None
 
     def _live(self) -> Iterator[Grant]:
         known, self._granted = self._granted, {}
@@ -106,11 +116,17 @@ class Grants:
         }
 
 
+def _heard_of(sent: asyncio.Future[None]) -> None:
+    """A failure whose waiters were all given up is nothing to report."""
+    if not sent.cancelled():
+        sent.exception()
+
+
 def _found(work: Work, name: str) -> Grant | None:
     """Of a run that an earlier controller began."""
     run = work.history.live[name]
     unit = work.controller.unit(run.index)
-    endpoints = work.controller.template(run.index).endpoints if unit is not None else ()
+    endpoints = work.controller.template(run.index).asks if unit is not None else ()
     return grant_of(work, name, endpoints) if endpoints else None
 
 

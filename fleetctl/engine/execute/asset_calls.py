@@ -22,6 +22,7 @@ from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.providers.contract.base import Backend, FunctionAsset
 from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.values.namespaces import asset_name
 from fleetctl.tracking.track import Track
@@ -64,7 +65,7 @@ def _calls(
         having = [name for name, it in sorted(providers.items()) if it.contract.functions]
         return [(name, partial(providers[name].remove_function, called)) for name in having]
     if action.provider not in providers:
-        known = ", ".join(f"`{name}`" for name in sorted(providers))
+        known = ", ".join(f"`{name}`" for name in sorted({*providers} - {PROMPT_PROVIDER}))
         raise Refused(
             f"there is no provider `{action.provider}`",
             hint=f"there is {known or 'none'}; `kind: Provider` declares another account",

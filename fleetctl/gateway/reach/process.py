@@ -10,8 +10,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,9 @@ NOT_READY = "EndpointNotReady"
 INSTALL = "pip install 'fleetctl[endpoints]'"
 # What the process needs of our environment. Keys of services are not among it.
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+# Of hundreds a second: asdict copies every value.
+_OF_A_GRANT = tuple(it.name for it in fields(Grant))
+_fields = attrgetter(*_OF_A_GRANT)
 
 
 class GatewayProcess:
@@ -39,6 +43,7 @@ class GatewayProcess:
         self._directory = directory
         self._session: ClientSession | None = None
         self._pid = 0  # of the process that answered last
+        self._found: tuple[str, bytes] | None = None  # its base URL and key
         self._child: subprocess.Popen[bytes] | None = None
 
     async def up(self) -> bool:
@@ -57,6 +62,8 @@ class GatewayProcess:
                     spawned = True
             else:
                 self._pid = int(found["pid"])
+                if self._pid != known:
+                    self._found = None
                 return self._pid != known
             if asyncio.get_running_loop().time() > until_s:
                 message = "the gateway of endpoints did not become ready"
@@ -71,7 +78,7 @@ class GatewayProcess:
     async def grant(
         self, grants: Sequence[Grant], caps_usd: Mapping[str, float]
     ) -> Mapping[str, float]:
-        rows = [asdict(it) for it in grants]
+        rows = [dict(zip(_OF_A_GRANT, _fields(it), strict=True)) for it in grants]
         found = await self._ask("PUT", "/grants", {"grants": rows, "caps": dict(caps_usd)})
         totals: Mapping[str, float] = found.get("totals", {})
         return totals
@@ -87,13 +94,16 @@ class GatewayProcess:
         return rows
 
     def access(self, run: str) -> tuple[str, str]:
-        try:
-            port = int((self._directory / PORT).read_text())
-            key = (self._directory / KEY).read_bytes()
-        except (OSError, ValueError) as error:
-            message = f"the gateway of endpoints cannot be found: {type(error).__name__}"
-            raise Unavailable(message, reason=NOT_READY) from error
-        return f"http://127.0.0.1:{port}", gateway_token(key, run)
+        if self._found is None:
+            try:
+                port = int((self._directory / PORT).read_text())
+                key = (self._directory / KEY).read_bytes()
+            except (OSError, ValueError) as error:
+                message = f"the gateway of endpoints cannot be found: {type(error).__name__}"
+                raise Unavailable(message, reason=NOT_READY) from error
+            self._found = f"http://127.0.0.1:{port}", key
+        url, key = self._found
+        return url, gateway_token(key, run)
 
     async def close(self, *, leave: bool) -> None:
         if self._session is None:

@@ -19,6 +19,7 @@ from fleetctl.manifest.checks import (
     mounts,
     parameters,
     programs,
+    prompts,
 )
 from fleetctl.manifest.checks import variables as environments
 from fleetctl.manifest.messages import Finding
@@ -34,6 +35,7 @@ _WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     counts.wrong,
     failures.wrong,
     images.wrong,
+    prompts.wrong,
 )
 _DOUBTFUL: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     credentials.doubtful,

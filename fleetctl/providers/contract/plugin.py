@@ -27,15 +27,15 @@ class Plugin(NamedTuple):
     Entering; how `exec`, `cp` and `port-forward` get in. check: a Check, for `doctor`.
     session: an OpenSession, for interpreters. kept: called with (home, uid, run), where a task's
     own files outlive it. listed_bytes: called with (home, volume), where it costs nearly nothing.
-    sdk: the package that its extra installs.
+    sdk: the package that its extra installs. Empty is what it has nothing for.
     """
 
     backend: str
-    volume_files: str
     orphans: str
-    exec: str
     check: str
-    session: str
+    volume_files: str = ""
+    exec: str = ""
+    session: str = ""
     kept: str = ""
     listed_bytes: str = ""
     sdk: str = ""

@@ -5,11 +5,18 @@ of the SQLite store; see base.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from operator import attrgetter
 
 from fleetctl.stores.base import Asked, Calls, CallStore, Entry, LedgerStore
 from fleetctl.stores.sqlite.session import Session
+
+Counts = tuple[float, ...]  # in the order of the fields of Calls
+_NAMES = tuple(it.name for it in fields(Calls))
+_counts: Callable[[Calls], Counts] = attrgetter(*_NAMES)
+_NO_CALLS = _counts(Calls())
+_USD = _NAMES.index("usd")
 
 
 class SqliteLedger:
@@ -32,22 +39,27 @@ class SqliteCalls:
         self._session = session
 
     def keep(self, asked: Sequence[Asked]) -> list[float]:
-        return [self._keep(one) for one in asked]
+        risen = [self._keep(one) for one in asked]
+        sums: dict[str, Counts] = {}
+        for one, more in zip(asked, risen, strict=True):
+            if one.endpoint_uid and any(more):
+                known = sums.get(one.endpoint_uid, _NO_CALLS)
+                sums[one.endpoint_uid] = tuple(a + b for a, b in zip(known, more, strict=True))
+        rows = [(uid, *more) for uid, more in sums.items()]
+        self._session.writing().executemany(self._session.sql["add_asked"], rows)
+        return [more[_USD] for more in risen]
 
-    def _keep(self, asked: Asked) -> float:
+    def _keep(self, asked: Asked) -> Counts:
+        """By how much each count has risen."""
         writing, sql = self._session.writing(), self._session.sql
         found = writing.execute(sql["calls_of_run"], (asked.run, asked.endpoint)).fetchone()
         if found is None:
-            return 0.0  # of no run of this store
+            return _NO_CALLS  # of no run of this store
         run_id, known, *before = found
-        earlier = Calls(*before) if known is not None else Calls()
-        total = astuple(asked.total)
-        row = (run_id, asked.endpoint, *total, *asked.times_ms)
-        writing.execute(sql["keep_calls"], row)
-        more = tuple(now - was for now, was in zip(total, astuple(earlier), strict=True))
-        if asked.endpoint_uid and any(more):
-            writing.execute(sql["add_asked"], (asked.endpoint_uid, *more))
-        return asked.total.usd - earlier.usd
+        total = _counts(asked.total)
+        writing.execute(sql["keep_calls"], (run_id, asked.endpoint, *total, *asked.times_ms))
+        earlier = before if known is not None else _NO_CALLS
+        return tuple(now - was for now, was in zip(total, earlier, strict=True))
 
     def usd_of(self, uid: str) -> float:
         ((usd,),) = self._session.read("calls_usd", (uid,))

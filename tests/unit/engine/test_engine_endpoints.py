@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -66,6 +67,22 @@ async def test_a_start_waits_until_the_endpoint_is_there_and_ready() -> None:
         assert order.endpoints.max_fallback_share == 0.2
         assert order.endpoints.token == f"token-of-{order.run}"
         assert set(gateway.grants) == {order.run}
+
+
+async def test_all_starts_that_wait_for_their_grant_go_on_together() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        answer = gateway.grant
+
+        async def later(*told: Any) -> Any:
+            await asyncio.sleep(0)
+            return await answer(*told)
+
+        gateway.grant = later  # type: ignore[method-assign]
+        # Far more than the turns of the loop that `apply` gives them: none waits for another.
+        await made.apply("BatchJob", "ask", asking(300, parallelism=300))
+        assert len(orders(made)) == len(gateway.grants) == 300
 
 
 async def test_who_is_over_may_call_no_more() -> None:

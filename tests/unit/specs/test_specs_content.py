@@ -93,6 +93,7 @@ OTHER: dict[str, Any] = {
     "python": "b",
     "command": ["b"],
     "script": "b",
+    "prompt": {"endpoint": "e", "text": "b"},
     "path": "/other",
     "resume": "None",
     "format": "orbax",
@@ -114,12 +115,12 @@ def aliases(model: Any) -> dict[str, str]:
 
 
 def changed(where: dict[str, Any], field: str) -> dict[str, Any]:
-    """The work of a template is one of three fields, so another one takes its place."""
+    """The work of a template is one of four fields, so another one takes its place."""
     without = {key: it for key, it in where.items() if key != "script" or field not in WORKS}
     return {**without, field: OTHER.get(f"template.{field}", OTHER.get(field))}
 
 
-WORKS = ("python", "command", "script")
+WORKS = ("python", "command", "script", "prompt")
 
 
 def units(kind: str, spec: dict[str, Any], pins: Pins = NO_PINS) -> list[tuple[str, str, str]]:

@@ -1,0 +1,128 @@
+"""The controller's side of the gateway: endpoints, grants and caps in, usage and health out."""
+
+import asyncio
+import math
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway.control.health import Probes
+from fleetctl.gateway.control.times import percentiles
+from fleetctl.gateway.endpoints import Endpoint, Grant
+from fleetctl.gateway.keeping.ledger import COUNTS, Key
+from fleetctl.gateway.state import State
+
+WAIT_MAX_S = 10.0
+USAGE_GAP_S = 0.2  # between two answers with usage
+FORGET_EACH_S = 3600.0
+_PRIVATE = ("reserved_in", "reserved_out", "tree", "seq", "at_s")
+_USD = ("usd", "reserved_usd")
+
+
+class Control:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._probes = Probes(state.client)
+        self._told_at_s = -math.inf  # of usage
+        self._forgot_at_s = -math.inf
+
+    async def put_endpoints(self, request: web.Request) -> web.Response:
+        state, previous = self._state, self._state.endpoints
+        found: dict[tuple[str, str], Endpoint] = {}
+        for row in (await request.json())["endpoints"]:
+            name = (row["namespace"], row["name"])
+            endpoint = previous.get(name)
+            if endpoint is None:
+                endpoint = Endpoint(row)
+            elif (endpoint.spec, endpoint.key) != (row["spec"], row.get("key") or ""):
+                endpoint.update(row)
+            found[name] = endpoint
+        state.endpoints = found
+        for name in previous.keys() - found.keys():
+            previous[name].end()
+        return web.json_response({})
+
+    async def put_grants(self, request: web.Request) -> web.Response:
+        state, told = self._state, await request.json()
+        # Sent whole at each start: a token is worked out once a run.
+        known = {grant.run: token for token, grant in state.grants.items()}
+        grants = [_grant(row) for row in told["grants"]]
+        state.grants = {known.get(it.run) or gateway_token(state.key, it.run): it for it in grants}
+        state.caps = {str(uid): float(usd) for uid, usd in told.get("caps", {}).items()}
+        state.granted.set()
+        state.money.fire()
+        if time.monotonic() - self._forgot_at_s > FORGET_EACH_S:
+            self._forgot_at_s = time.monotonic()
+            state.ledger.forget(time.time(), {run for it in grants for run in (it.run, it.tree)})
+        uids = {it.uid for it in grants} | set(state.caps)
+        return web.json_response({"totals": {uid: state.ledger.usd_of(uid) for uid in uids}})
+
+    async def usage(self, request: web.Request) -> web.Response:
+        ledger, after = self._state.ledger, int(request.query.get("after", "0"))
+        until_s = time.monotonic() + min(WAIT_MAX_S, float(request.query.get("wait", "0")))
+        if after > ledger.seq:
+            after = 0  # of a ledger that is gone
+        while ledger.seq <= after and (left_s := until_s - time.monotonic()) > 0:
+            await ledger.changed.wait(left_s)
+        await ledger.durable()
+        pause_s = min(until_s, self._told_at_s + USAGE_GAP_S) - time.monotonic()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        self._told_at_s = time.monotonic()
+        seq, rows = ledger.seq, ledger.since(after)
+        return web.json_response({"seq": seq, "rows": [self._usage_row(row) for row in rows]})
+
+    def _usage_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        key = Key(*(row[name] for name in Key._fields))
+        shown = {
+            name: int(value) if name in COUNTS and name not in _USD else value
+            for name, value in row.items()
+            if name not in _PRIVATE
+        }
+        return shown | percentiles(self._state.times.get(key))
+
+    async def health(self, request: web.Request) -> web.Response:
+        max_age_s = float(request.query.get("max_age", "0"))
+        every = self._state.endpoints.values()
+        rows = await asyncio.gather(*(self._probes.health(it, max_age_s) for it in every))
+        return web.json_response({"endpoints": rows})
+
+    async def bye(self, _: web.Request) -> web.Response:
+        self._state.ended.set()
+        return web.json_response({})
+
+    async def ping(self, _: web.Request) -> web.Response:
+        return web.json_response({"pid": os.getpid()})
+
+
+def control_app(state: State) -> web.Application:
+    @web.middleware
+    async def heard(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        state.heard = True
+        return await handler(request)
+
+    app, control = web.Application(client_max_size=64 * 2**20, middlewares=[heard]), Control(state)
+    app.router.add_get("/ping", control.ping)
+    app.router.add_put("/endpoints", control.put_endpoints)
+    app.router.add_put("/grants", control.put_grants)
+    app.router.add_get("/usage", control.usage)
+    app.router.add_get("/health", control.health)
+    app.router.add_post("/bye", control.bye)
+    return app
+
+
+def _grant(row: Mapping[str, Any]) -> Grant:
+    return Grant(
+        row["run"],
+        row["tree"],
+        row["uid"],
+        f"{row['namespace']}/{row['object']}",
+        row["namespace"],
+        tuple(row["endpoints"]),
+    )

@@ -1,0 +1,72 @@
+"""A line that carries numbered calls of many runs, for who asks a thousand a second: a frame a call
+costs both sides a fifth of an HTTP exchange.
+
+Each frame, in both directions, is a head of JSON, a newline, and the body as it is. The head of a
+request has `id`, `token`, `path` and `number`; that of a reply `id`, `status`, and `usd` where it
+is known. Replies come as they are there, in any order. A head with `drop` gives a call up: its
+reply is that it broke off.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import ClientError, WSMsgType, web
+
+from fleetctl.gateway.keeping.kept import USD
+from fleetctl.gateway.numbered import Answer
+
+HEAD_BYTES_MAX = 4096
+_BROKEN = 1002  # protocol error, as RFC 6455 numbers it
+
+# token, path, body, number -> what the task hears, also when that is a refusal
+Hear = Callable[[str, str, bytes, str], Awaitable[Answer]]
+Drop = Callable[[str, str], None]  # token, number
+
+
+async def serve(
+    request: web.Request, hear: Hear, drop: Drop, body_bytes_max: int
+) -> web.WebSocketResponse:
+    """Until the other side leaves. What it asked goes on, and is kept under its number."""
+    line = web.WebSocketResponse(max_msg_size=body_bytes_max + HEAD_BYTES_MAX, compress=False)
+    await line.prepare(request)
+    under_way: set[asyncio.Task[None]] = set()
+    try:
+        async for message in line:
+            frame = message.data
+            if message.type is not WSMsgType.BINARY or (head := _head(frame)) is None:
+                await line.close(code=_BROKEN)
+                break
+            if head.get("drop"):
+                # In its turn: the call that it gives up may have come in the moment before.
+                asyncio.get_running_loop().call_soon(drop, head["token"], str(head["number"]))
+                continue
+            task = asyncio.create_task(_answer(line, head, frame, hear))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+    finally:
+        for task in under_way:
+            task.cancel()
+    return line
+
+
+async def _answer(line: web.WebSocketResponse, head: Any, frame: bytes, hear: Hear) -> None:
+    body = frame[frame.index(b"\n") + 1 :]
+    answer = await hear(head["token"], head["path"], body, str(head["number"]))
+    told: dict[str, object] = {"id": head["id"], "status": answer.status}
+    if USD in answer.headers:
+        told["usd"] = float(answer.headers[USD])
+    with suppress(ClientError, ConnectionError):  # it has left: the answer is kept for its return
+        await line.send_bytes(json.dumps(told).encode() + b"\n" + answer.body)
+
+
+def _head(frame: bytes) -> Any:
+    """None for what no client of ours sends."""
+    try:
+        head = json.loads(frame[: frame.index(b"\n", 0, HEAD_BYTES_MAX)])
+    except ValueError:
+        return None
+    known = isinstance(head, dict) and {"id", "token", "path", "number"} <= head.keys()
+    return head if known and all(isinstance(head[it], str) for it in ("token", "path")) else None

@@ -1,0 +1,34 @@
+"""What `doctor` and an apply say of the packages that prompts need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import Foreseen
+from fleetctl.providers.contract.diagnostics import Finding
+from fleetctl.specs.blocks.template import Template
+
+INSTALL = "pip install 'fleetctl[endpoints]'"
+
+
+async def check(home: Path, account: Account) -> Sequence[Finding]:
+    """Nothing where the packages are missing: who asks no prompts does not need them."""
+    del home
+    lacking = [name for name in ("aiohttp", "jsonschema") if find_spec(name) is None]
+    return [] if lacking else [Finding(account.name, "packages", True, "prompts can be asked")]
+
+
+def foreseen(template: Template) -> Foreseen | None:
+    prompt = template.prompt
+    if prompt is None:
+        return None
+    if find_spec("aiohttp") is None:
+        message = "a prompt needs the package `aiohttp`, which is not installed"
+        return Foreseen(("prompt",), message, INSTALL)
+    if prompt.answer is not None and find_spec("jsonschema") is None:
+        message = "a schema needs the package `jsonschema`, which is not installed"
+        return Foreseen(("prompt", "schema"), message, INSTALL)
+    return None

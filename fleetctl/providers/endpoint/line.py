@@ -1,0 +1,146 @@
+"""The line to the gateway: one WebSocket that carries the calls of all rows. Never logs.
+
+What a frame is, fleetctl/gateway/data/line.py says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.endpoint.check import INSTALL
+from fleetctl.providers.endpoint.replies import Reply
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession, ClientWebSocketResponse
+
+PATH = "/v1/chat/completions"
+CALLS = "/calls"
+CONNECT_S = 10.0
+HEARTBEAT_S = 30.0  # a gateway that hangs is a broken line
+AWAY_S = 1.0  # a gateway that ended is started again within a second or two
+ANSWER_BYTES_MAX = 64 << 20  # an answer that may be kept is far smaller
+
+
+class Line:
+    """Opened with the first call, and again after it broke: most controllers never ask a prompt."""
+
+    def __init__(self) -> None:
+        self._client: ClientSession | None = None
+        self._open: _Open | None = None
+        self._opening = asyncio.Lock()
+
+    async def post(
+        self, access: EndpointAccess, endpoint: str, number: int, body: Mapping[str, Any]
+    ) -> Reply:
+        """Ask under the number; asked again, the gateway tells the answer that it has kept. Raises
+        Unavailable when the line broke, whatever became of the call.
+        """
+        line = await self._opened(access.base_url)
+        head = {"token": access.token, "path": f"/endpoints/{endpoint}{PATH}", "number": number}
+        try:
+            return await line.ask(head, json.dumps(body).encode())
+        except ConnectionError as error:
+            raise _away(error) from error
+
+    async def drop(self, access: EndpointAccess, number: int) -> None:
+        """Nobody wants that answer any more. Without a line there is nothing to say it to."""
+        if self._open is not None and self._open.serves(access.base_url):
+            with suppress(ConnectionError):
+                await self._open.drop({"token": access.token, "path": "", "number": number})
+
+    async def close(self) -> None:
+        if self._open is not None:
+            await self._open.close()
+        if self._client is not None:
+            await self._client.close()
+
+    async def _opened(self, base_url: str) -> _Open:
+        """The one line, made anew where it broke or the gateway is elsewhere by now."""
+        if self._open is not None and self._open.serves(base_url):
+            return self._open
+        async with self._opening:
+            if self._open is not None and self._open.serves(base_url):
+                return self._open
+            if self._open is not None:
+                await self._open.close()
+            self._open = _Open(base_url, await self._connected(base_url))
+            return self._open
+
+    async def _connected(self, base_url: str) -> ClientWebSocketResponse:
+        try:
+            from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
+        except ModuleNotFoundError as error:
+            message = f"a prompt needs the package `{error.name}`, which is not installed"
+            raise Refused(message, hint=INSTALL) from error
+        if self._client is None:
+            # How long an answer may take is the endpoint's and the template's to say.
+            timeout = ClientTimeout(total=None, sock_connect=CONNECT_S)
+            jar = DummyCookieJar()
+            self._client = ClientSession(cookie_jar=jar, timeout=timeout, trust_env=False)
+        try:
+            return await self._client.ws_connect(
+                base_url + CALLS, max_msg_size=ANSWER_BYTES_MAX, heartbeat=HEARTBEAT_S
+            )
+        except (ClientError, OSError, TimeoutError) as error:
+            raise _away(error) from error
+
+
+class _Open:
+    """One connection, and who waits for a reply by it."""
+
+    def __init__(self, base_url: str, socket: ClientWebSocketResponse) -> None:
+        self._base_url, self._socket = base_url, socket
+        self._ids = count(1)
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._reading = asyncio.create_task(self._read())
+
+    def serves(self, base_url: str) -> bool:
+        return self._base_url == base_url and not self._socket.closed and not self._reading.done()
+
+    async def ask(self, head: Mapping[str, object], body: bytes) -> Reply:
+        """Raises ConnectionError when it broke before the reply."""
+        me = next(self._ids)
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[me] = reply
+        try:
+            await self._socket.send_bytes(json.dumps({**head, "id": me}).encode() + b"\n" + body)
+            return await reply
+        finally:
+            del self._waiting[me]
+
+    async def drop(self, head: Mapping[str, object]) -> None:
+        await self._socket.send_bytes(json.dumps({**head, "id": 0, "drop": True}).encode() + b"\n")
+
+    async def close(self) -> None:
+        self._reading.cancel()
+        await self._socket.close()
+
+    async def _read(self) -> None:
+        """Until it breaks: then who waits hears of it."""
+        from aiohttp import WSMsgType
+
+        try:
+            async for message in self._socket:
+                if message.type is not WSMsgType.BINARY:
+                    return
+                head, _, body = message.data.partition(b"\n")
+                told = json.loads(head)
+                reply = self._waiting.get(told["id"])  # None: nobody waits for it any more
+                if reply is not None and not reply.done():
+                    reply.set_result(Reply(told["status"], body, told.get("usd")))
+        finally:
+            for reply in self._waiting.values():
+                if not reply.done():
+                    reply.set_exception(ConnectionResetError("the line broke"))
+
+
+def _away(error: Exception) -> Unavailable:
+    message = f"the gateway does not answer: {type(error).__name__}"
+    return Unavailable(message, reason="Unreachable", retry_after_s=AWAY_S)

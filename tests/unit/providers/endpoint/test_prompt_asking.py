@@ -1,0 +1,177 @@
+"""A row: what is asked, what is taken, what is asked once more, and what waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.providers.endpoint.asking import FIRST, REPAIR, Outcome, asked
+from fleetctl.providers.endpoint.replies import Failure, Reply, read
+from fleetctl.specs.blocks.prompt import Prompt
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+    "required": ["name", "age"],
+}
+ANN = '{"name": "Ann", "age": 7}'
+
+
+def says(text: Any, *, finish: str = "stop", usd: float | None = None) -> Reply:
+    choice = {"message": {"content": text}, "finish_reason": finish}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    return Reply(200, json.dumps({"choices": [choice], "usage": usage}).encode(), usd)
+
+
+def error(status: int, code: object = None, *, ours: bool = True) -> Reply:
+    told = {"message": "why", "code": code, **({"type": "fleetctl"} if ours else {})}
+    return Reply(status, json.dumps({"error": told}).encode())
+
+
+class Script:
+    """Replies in turn; `calls` are (number, body)."""
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self.replies, self.calls = list(replies), list[tuple[int, Mapping[str, Any]]]()
+
+    async def post(self, number: int, body: Mapping[str, Any]) -> Reply:
+        self.calls.append((number, body))
+        reply = self.replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def ask(self, params: Mapping[str, Any] | None = None, **fields: Any) -> Outcome:
+        prompt = Prompt.model_validate({"endpoint": "small", "text": "hi ${who}", **fields})
+        return asyncio.run(asked(prompt, "chat", params or {"who": "you"}, self.post))
+
+
+def result(outcome: Outcome) -> Any:
+    assert outcome.failure is None and outcome.result is not None
+    return json.loads(outcome.result)
+
+
+def failure(outcome: Outcome) -> Failure:
+    assert outcome.failure is not None and outcome.result is None
+    return outcome.failure
+
+
+def test_a_text_and_its_tokens_are_the_result() -> None:
+    script = Script(says("hello", usd=0.25))
+    found = result(script.ask(parameters={"temperature": 0}))
+    assert found == {"answer": "hello", "usage": {"tokens_in": 10, "tokens_out": 5, "usd": 0.25}}
+    ((number, body),) = script.calls
+    assert number == FIRST
+    assert body == {
+        "model": "chat",
+        "messages": [{"role": "user", "content": "hi you"}],
+        "temperature": 0,
+        "stream": False,
+    }
+
+
+def test_an_answer_that_was_cut_off_says_so() -> None:
+    assert result(Script(says("hel", finish="length")).ask())["finish"] == "length"
+
+
+@pytest.mark.parametrize("text", [ANN, f"```json\n{ANN}\n```", f"\n```\n{ANN}\n```\n"])
+def test_an_answer_that_matches_is_taken_as_a_value(text: str) -> None:
+    script = Script(says(text))
+    assert result(script.ask(schema=PERSON))["answer"] == {"name": "Ann", "age": 7}
+    wanted = script.calls[0][1]["response_format"]
+    assert wanted == {
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "schema": PERSON},
+    }
+
+
+def test_an_answer_that_does_not_match_is_asked_once_more_with_the_reason() -> None:
+    script = Script(says('{"name": "Ann"}', usd=0.5), says(ANN, usd=0.25))
+    found = result(script.ask(schema=PERSON))
+    assert found["answer"] == {"name": "Ann", "age": 7}
+    assert found["usage"] == {"tokens_in": 20, "tokens_out": 10, "usd": 0.75}
+    (first, _), (second, body) = script.calls
+    assert (first, second) == (FIRST, REPAIR)
+    user, assistant, again = body["messages"]
+    assert (user["content"], assistant["content"]) == ("hi you", '{"name": "Ann"}')
+    assert "at $: 'age' is a required property" in again["content"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "where"),
+    [
+        ('{"name": 3, "age": 7}', "at $.name: 3 is not of type 'string'"),
+        ("Ann is 7", "the answer is not JSON"),
+        ('{"name": "Ann", "age": NaN}', "NaN is not a number of JSON"),
+    ],
+)
+def test_a_second_mistake_fails_the_row_with_its_place(answer: str, where: str) -> None:
+    outcome = Script(says("no"), says(answer, finish="length")).ask(schema=PERSON)
+    found = failure(outcome)
+    assert (found.reason, found.infrastructure) == ("AnswerInvalid", False)
+    assert where in found.message
+    assert found.message.endswith("; asked twice, cut off at `maxTokens`")
+    assert answer in outcome.log and "no" in outcome.log
+
+
+def test_a_row_that_cannot_be_asked_again_fails_and_is_not_paid_anew() -> None:
+    found = failure(Script(says("no"), Unavailable("the gateway is away")).ask(schema=PERSON))
+    assert found.reason == "AnswerInvalid"
+    assert found.message.endswith("it could not be asked again: the gateway is away")
+
+
+def test_an_answer_larger_than_a_result_may_be_is_not_kept() -> None:
+    assert failure(Script(says("x" * 300_000)).ask()).reason == "ResultInvalid"
+
+
+def test_a_row_without_a_parameter_is_refused_by_its_name() -> None:
+    with pytest.raises(Refused, match=r"\$\{who\}"):
+        Script().ask({"whom": 1})
+
+
+def test_no_schema_makes_anybody_fetch_another_one() -> None:
+    with pytest.raises(Refused, match="which it does not hold"):
+        Script(says("{}")).ask(schema={"$ref": "http://127.0.0.1:9/schema.json"})
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason", "infrastructure"),
+    [
+        (error(429, "LimitReached"), "CallRefused", False),
+        (error(404, "EndpointUnknown"), "CallRefused", False),
+        (error(413), "CallRefused", False),
+        (error(400, "context_length_exceeded", ours=False), "CallRefused", False),
+        (error(502, "NoAnswer"), "CallFailed", True),
+        (error(500, ours=False), "CallFailed", True),
+        (Reply(504, b"<html>"), "CallFailed", True),
+        (Reply(200, b"{not json"), "AnswerInvalid", False),
+        (says(None), "AnswerInvalid", False),
+    ],
+)
+def test_a_reply_without_an_answer_ends_the_attempt(
+    reply: Reply, reason: str, infrastructure: bool
+) -> None:
+    found = read(reply)
+    assert isinstance(found, Failure)
+    assert (found.reason, found.infrastructure) == (reason, infrastructure)
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (error(502, "ServerUnreachable"), "Unreachable"),
+        (error(429, "BudgetExceeded"), "BudgetExceeded"),
+        (error(401, "NotGranted"), "Unavailable"),
+        (error(429, ours=False), "Unavailable"),
+        (error(503, ours=False), "Unavailable"),
+    ],
+)
+def test_a_row_that_nobody_was_asked_waits(reply: Reply, reason: str) -> None:
+    with pytest.raises(Unavailable) as raised:
+        read(reply)
+    assert raised.value.reason == reason
