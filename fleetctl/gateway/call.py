@@ -86,6 +86,7 @@ async def ask(call: Call, begin: Begin | None, piece: Piece | None) -> Answer:
     spent: Tokens | None = Tokens()
     unpriced_usd: float | None = 0.0
     try:
+        await state.ledger.durable()
         while (left_s := call.endpoint.minute.wait_s(call.endpoint.limits, time.monotonic())) > 0:
             await asyncio.sleep(left_s)
         now_s = time.monotonic()

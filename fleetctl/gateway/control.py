@@ -42,8 +42,10 @@ def control_app(state: State) -> web.Application:
         return web.json_response({})
 
     async def put_grants(request: web.Request) -> web.Response:
+        # Sent whole at each start: a token is worked out once a run.
+        known = {grant.run: token for token, grant in state.grants.items()}
         state.grants = {
-            gateway_token(state.key, row["run"]): Grant(
+            known.get(row["run"]) or gateway_token(state.key, row["run"]): Grant(
                 row["run"],
                 f"{row['namespace']}/{row['object']}",
                 row["namespace"],

@@ -155,14 +155,14 @@ async def _numbered(call: Call, number: str) -> web.Response:
     future = kept.find(run, number, time.monotonic())
     if future is None:
         future = kept.begin(run, number, time.monotonic())
-        task = asyncio.create_task(_keep(call, future))
+        task = asyncio.create_task(_keep(call, number, future))
         call.state.tasks.add(task)
         task.add_done_callback(call.state.tasks.discard)
     answer = await asyncio.shield(future)
     return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
 
-async def _keep(call: Call, future: "asyncio.Future[Answer]") -> None:
+async def _keep(call: Call, number: str, future: "asyncio.Future[Answer]") -> None:
     try:
         answer = await ask(call, None, None)
     except Refusal as refusal:
@@ -177,3 +177,6 @@ async def _keep(call: Call, future: "asyncio.Future[Answer]") -> None:
         future.cancel()
         raise
     future.set_result(answer)
+    if answer.status >= 400:
+        # Who waits for it hears it; who asks again asks anew, since nothing was answered.
+        call.state.numbered.forget(call.grant.run, number)

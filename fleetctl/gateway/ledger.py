@@ -1,7 +1,10 @@
 """What each run used of each endpoint, on disk before and after every call.
 
-A call that a kill cut off is charged with its worst case when the ledger is opened again."""
+A call that a kill cut off is charged with its worst case when the ledger is opened again. What one
+turn of the loop writes is one transaction: a commit costs more than what is in it.
+"""
 
+import asyncio
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -36,9 +39,31 @@ class Ledger:
         self.seq = int(self._db.execute("select coalesce(max(seq), 0) from used").fetchone()[0])
         self.seq += 1
         self._db.execute(_FOLD, (self.seq,))
+        self._committed: asyncio.Future[None] | None = None  # by the turn that writes now
 
     def close(self) -> None:
+        if self._db.in_transaction:
+            self._db.commit()
         self._db.close()
+
+    async def durable(self) -> None:
+        """Until all that was written is on disk, where a kill of the process leaves it."""
+        if self._committed is not None:
+            await asyncio.shield(self._committed)
+
+    def _begin(self) -> None:
+        if not self._db.in_transaction:
+            loop = asyncio.get_running_loop()
+            self._db.execute("begin")
+            self._committed = loop.create_future()
+            loop.call_soon(self._commit, self._committed)
+
+    def _commit(self, committed: "asyncio.Future[None]") -> None:
+        if self._db.in_transaction:
+            self._db.commit()
+        committed.set_result(None)
+        if self._committed is committed:
+            self._committed = None
 
     def row(self, key: Key) -> dict[str, Any]:
         found = self._db.execute(
@@ -53,6 +78,7 @@ class Ledger:
 
     def add(self, key: Key, **amounts: float) -> None:
         assert set(amounts) <= set(COUNTS)
+        self._begin()
         self.seq += 1
         names = list(amounts)
         marks = ", ".join("?" * len(names))

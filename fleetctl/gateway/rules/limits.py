@@ -39,21 +39,32 @@ def over_task_limit(limits: Limits, *, calls: int, tokens: int, asked: int) -> s
 
 @dataclass(slots=True)
 class Minute:
-    """What was asked in the last minute of one endpoint."""
+    """What was asked in the last minute of one endpoint. The sums are kept: a thousand calls a
+    second must not add up sixty thousand at each.
+    """
 
     entries: deque[tuple[float, int, int]] = field(default_factory=deque)
+    requests: int = 0
+    tokens: int = 0
 
     def add(self, now_s: float, *, requests: int, tokens: int) -> None:
+        self._forget(now_s)
         self.entries.append((now_s, requests, tokens))
+        self.requests += requests
+        self.tokens += tokens
 
     def wait_s(self, limits: Limits, now_s: float) -> float:
         """Seconds until the next request may go; 0.0 means at once."""
-        while self.entries and self.entries[0][0] <= now_s - WINDOW_S:
-            self.entries.popleft()
-        requests = sum(entry[1] for entry in self.entries)
-        tokens = sum(entry[2] for entry in self.entries)
-        too_many = limits.requests_per_minute is not None and requests >= limits.requests_per_minute
-        too_long = limits.tokens_per_minute is not None and tokens >= limits.tokens_per_minute
+        self._forget(now_s)
+        most, longest = limits.requests_per_minute, limits.tokens_per_minute
+        too_many = most is not None and self.requests >= most
+        too_long = longest is not None and self.tokens >= longest
         if not self.entries or not (too_many or too_long):
             return 0.0
         return self.entries[0][0] + WINDOW_S - now_s
+
+    def _forget(self, now_s: float) -> None:
+        while self.entries and self.entries[0][0] <= now_s - WINDOW_S:
+            _, requests, tokens = self.entries.popleft()
+            self.requests -= requests
+            self.tokens -= tokens
