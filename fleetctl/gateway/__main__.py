@@ -12,10 +12,10 @@ from pathlib import Path
 
 from aiohttp import ClientSession, DummyCookieJar, TCPConnector, web
 
-from fleetctl.gateway.cache import Cache
-from fleetctl.gateway.control import control_app
+from fleetctl.gateway.control.control import control_app
 from fleetctl.gateway.data import data_app
-from fleetctl.gateway.ledger import Ledger
+from fleetctl.gateway.keeping.cache import Cache
+from fleetctl.gateway.keeping.ledger import Ledger
 from fleetctl.gateway.reach.gateway import KEY, LEDGER, PORT, SOCKET
 from fleetctl.gateway.state import State
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from fleetctl.gateway.call import Call, Refusal, ask
+from fleetctl.gateway.asking.call import Call, Refusal, ask
 from fleetctl.gateway.endpoints import Endpoint, Grant
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.state import State

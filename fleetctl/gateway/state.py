@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from aiohttp import ClientSession
 
-from fleetctl.gateway.cache import Cache
 from fleetctl.gateway.endpoints import Endpoint, Grant, Times
-from fleetctl.gateway.ledger import Key, Ledger
+from fleetctl.gateway.keeping.cache import Cache
+from fleetctl.gateway.keeping.ledger import Key, Ledger
 from fleetctl.gateway.numbered import Numbered
 
 

@@ -1,6 +1,6 @@
 """The gateway's pure parts, with the time as an argument."""
 
-from fleetctl.gateway.cache import cacheable
+from fleetctl.gateway.keeping.cache import cacheable
 from fleetctl.gateway.rules.concurrency import Adaptive
 from fleetctl.gateway.rules.limits import Limits, Minute, over_task_limit
 from fleetctl.gateway.rules.queue import FairQueue

@@ -9,9 +9,9 @@ from typing import Any
 
 from aiohttp import ClientError, ClientPayloadError, ClientTimeout
 
-from fleetctl.gateway.cache import TTL_S, cache_key, cacheable
 from fleetctl.gateway.endpoints import Endpoint, Grant
-from fleetctl.gateway.ledger import Key
+from fleetctl.gateway.keeping.cache import TTL_S, cache_key, cacheable
+from fleetctl.gateway.keeping.ledger import Key
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.limits import over_task_limit
 from fleetctl.gateway.rules.retry import wait_s

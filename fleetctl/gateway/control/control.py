@@ -10,7 +10,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.endpoints import Endpoint, Grant
-from fleetctl.gateway.ledger import COUNTS
+from fleetctl.gateway.keeping.ledger import COUNTS
 from fleetctl.gateway.state import State
 
 PROBE_PATHS = ("/v1/models", "/api/tags", "/health")

@@ -1,0 +1,1 @@
+"""Asking a server for a task: what it may cost is set aside, a slot awaited, the answer counted."""

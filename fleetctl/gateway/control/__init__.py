@@ -1,0 +1,1 @@
+"""The controller's side of the gateway: what it sends in, and what it hears."""
