@@ -10,11 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-from aiohttp import ClientSession, DummyCookieJar, TCPConnector, web
+from aiohttp import ClientSession, DummyCookieJar, web
 
+from fleetctl.gateway.asking.attempt import Connector
 from fleetctl.gateway.control.control import control_app
 from fleetctl.gateway.data import data_app
 from fleetctl.gateway.keeping.cache import Cache
+from fleetctl.gateway.keeping.kept import Kept
 from fleetctl.gateway.keeping.ledger import Ledger
 from fleetctl.gateway.reach.gateway import KEY, LEDGER, PORT, SOCKET
 from fleetctl.gateway.state import State
@@ -42,11 +44,12 @@ async def _run(directory: Path) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    ledger = Ledger(directory / LEDGER)
+    ledger, kept = Ledger(directory / LEDGER), Kept(directory / "kept.db")
     async with ClientSession(
-        connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar(), trust_env=False
+        connector=Connector(limit=0), cookie_jar=DummyCookieJar(), trust_env=False
     ) as client:
-        state = State(_key(directory), ledger, Cache(directory / "cache.db"), client, ended)
+        cache = Cache(directory / "cache.db")
+        state = State(_key(directory), ledger, cache, kept, client, ended)
         data = await _listen(data_app(state))
         await _bind(data, directory)
         control = await _listen(control_app(state))
@@ -57,6 +60,7 @@ async def _run(directory: Path) -> None:
         await data.cleanup()
         await control.cleanup()
     ledger.close()
+    kept.close()
 
 
 async def _listen(app: web.Application) -> web.AppRunner:
@@ -96,6 +100,7 @@ async def _until_ended(state: State) -> None:
             heard_s, state.heard = time.monotonic(), False
         if time.monotonic() - heard_s > IDLE_S:
             return
+        state.kept.clean()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(state.ended.wait(), LOOK_S)
 

@@ -8,12 +8,24 @@ from typing import Any
 
 from aiohttp import web
 
-from fleetctl.gateway.asking.call import Call, Refusal, ask
+from fleetctl.common.tasks import woken
+from fleetctl.gateway.asking.ask import ask
+from fleetctl.gateway.asking.call import Call, key_of
 from fleetctl.gateway.endpoints import Endpoint, Grant
 from fleetctl.gateway.numbered import Answer
+from fleetctl.gateway.rules.refusal import (
+    BAD_REQUEST,
+    ENDPOINT_UNKNOWN,
+    NOT_GRANTED,
+    NOT_SERVED,
+    Refusal,
+)
 from fleetctl.gateway.state import State
 
 BODY_BYTES_MAX = 16 * 2**20
+# After its start, until the controller says who may call.
+GRANTS_WAIT_S = 10.0
+FALLBACKS_MAX = 1000  # of one word of a helper
 ASKING = (
     "/v1/chat/completions",
     "/v1/completions",
@@ -24,7 +36,6 @@ ASKING = (
     "/api/embeddings",
 )
 LISTING = ("/v1/models", "/api/tags")
-_JSON = "application/json"
 
 
 def data_app(state: State) -> web.Application:
@@ -47,7 +58,9 @@ async def _only_tasks(
 ) -> web.StreamResponse:
     """No page in a browser drives the gateway, also not by a name that resolves to loopback."""
     if request.headers.get("Origin") or not _ours(request.host):
-        return refused(Refusal(403, "only tasks may call this gateway, by its loopback address"))
+        return refused(
+            Refusal(403, NOT_SERVED, "only tasks may call this gateway, by its loopback address")
+        )
     return await handler(request)
 
 
@@ -57,7 +70,7 @@ def _ours(host: str) -> bool:
 
 def refused(refusal: Refusal) -> web.Response:
     headers = {"x-should-retry": "false"} if refusal.status == 429 else {}
-    error = {"message": str(refusal), "type": "fleetctl", "code": refusal.status}
+    error = {"message": str(refusal), "type": "fleetctl", "code": refusal.code}
     return web.json_response({"error": error}, status=refusal.status, headers=headers)
 
 
@@ -68,20 +81,29 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
         path = "/" + rest
     scheme, _, bearer = request.headers.get("Authorization", "").partition(" ")
     token = bearer if scheme.lower() == "bearer" and not token else token
+    if not state.granted.is_set():
+        await woken(state.granted, GRANTS_WAIT_S)
     grant = state.grants.get(token)
     if grant is None:
-        raise Refusal(401, "the token is of no task that runs")
+        raise Refusal(401, NOT_GRANTED, "the token is of no task that runs")
     name = ""
     if path.startswith("/endpoints/"):
         name, _, rest = path.removeprefix("/endpoints/").partition("/")
         path = "/" + rest
     if path in LISTING and request.method == "GET":
         return web.json_response(_listing(path, _granted(state, grant, name)))
+    if path == "/limits" and request.method == "GET":
+        model = request.query.get("model", "")
+        return web.json_response(
+            _limits(state, grant, _choose(_granted(state, grant, name), model))
+        )
+    if path == "/fallbacks" and request.method == "POST":
+        return web.json_response(_fallbacks(state, grant, _body(await request.read()), name))
     if path not in ASKING or request.method != "POST":
-        raise Refusal(404, f"{request.method} of this path is not served")
+        raise Refusal(404, NOT_SERVED, f"{request.method} of this path is not served")
     raw = await request.read()
     if len(raw) > BODY_BYTES_MAX:
-        raise Refusal(413, f"the body has more than {BODY_BYTES_MAX} bytes")
+        raise Refusal(413, BAD_REQUEST, f"the body has more than {BODY_BYTES_MAX} bytes")
     body = _body(raw)
     endpoint = _choose(_granted(state, grant, name), str(body.get("model") or ""))
     call = Call(state, grant, endpoint, path, body, len(raw))
@@ -95,9 +117,9 @@ def _body(raw: bytes) -> dict[str, Any]:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
-        raise Refusal(400, "the body is not JSON") from None
+        raise Refusal(400, BAD_REQUEST, "the body is not JSON") from None
     if not isinstance(body, dict):
-        raise Refusal(400, "the body must be a JSON object")
+        raise Refusal(400, BAD_REQUEST, "the body must be a JSON object")
     return body
 
 
@@ -106,7 +128,7 @@ def _granted(state: State, grant: Grant, name: str) -> list[Endpoint]:
     found = [state.endpoints.get((grant.namespace, n)) for n in names]
     known = [endpoint for endpoint in found if endpoint is not None]
     if not known:
-        raise Refusal(404, "this task has no such endpoint")
+        raise Refusal(404, ENDPOINT_UNKNOWN, "this task has no such endpoint")
     return known
 
 
@@ -120,6 +142,27 @@ def _listing(path: str, endpoints: list[Endpoint]) -> dict[str, Any]:
         rows = [{"id": n, "object": "model", "created": 0, "owned_by": "fleetctl"} for n in names]
         return {"object": "list", "data": rows}
     return {"models": [{"name": name, "model": name} for name in names]}
+
+
+def _limits(state: State, grant: Grant, endpoint: Endpoint) -> dict[str, Any]:
+    """What a helper has to know before it asks n at once."""
+    return {
+        "endpoint": endpoint.name,
+        "calls_used": state.ledger.tree(key_of(grant, endpoint.name)).calls,
+        "calls_allowed": endpoint.limits.calls_per_task,
+        "concurrency": endpoint.concurrency,
+    }
+
+
+def _fallbacks(state: State, grant: Grant, body: dict[str, Any], name: str) -> dict[str, int]:
+    """Count what a helper took in place of answers; totals of the run, over all its endpoints."""
+    count = body.get("count")
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= FALLBACKS_MAX:
+        raise Refusal(400, BAD_REQUEST, f"`count` must be a whole number from 1 to {FALLBACKS_MAX}")
+    endpoint = _granted(state, grant, str(body.get("endpoint") or name))[0]
+    state.ledger.add(key_of(grant, endpoint.name), fallbacks=count)
+    rows = [state.ledger.row(key_of(grant, it)) for it in grant.endpoints]
+    return {it: sum(int(row[it]) for row in rows) for it in ("calls", "fallbacks")}
 
 
 async def _direct(request: web.Request, call: Call) -> web.StreamResponse:
@@ -154,6 +197,9 @@ async def _numbered(call: Call, number: str) -> web.Response:
     kept, run = call.state.numbered, call.grant.run
     future = kept.find(run, number, time.monotonic())
     if future is None:
+        before = call.state.kept.find(run, number)
+        if before is not None:
+            return web.Response(status=before.status, headers=before.headers, body=before.body)
         future = kept.begin(run, number, time.monotonic())
         task = asyncio.create_task(_keep(call, number, future))
         call.state.tasks.add(task)
@@ -167,16 +213,13 @@ async def _keep(call: Call, number: str, future: "asyncio.Future[Answer]") -> No
         answer = await ask(call, None, None)
     except Refusal as refusal:
         response = refused(refusal)
-        body = response.body
-        assert isinstance(body, bytes)
-        headers = {"Content-Type": _JSON}
-        if refusal.status == 429:
-            headers["x-should-retry"] = "false"
-        answer = Answer(refusal.status, headers, body)
+        assert isinstance(response.body, bytes)
+        answer = Answer(refusal.status, dict(response.headers), response.body)
     except asyncio.CancelledError:
         future.cancel()
         raise
+    if answer.status < 400:
+        call.state.kept.put(call.grant.run, number, answer)
+    # Who waits for it hears it. An error is not kept: who asks again asks anew.
     future.set_result(answer)
-    if answer.status >= 400:
-        # Who waits for it hears it; who asks again asks anew, since nothing was answered.
-        call.state.numbered.forget(call.grant.run, number)
+    call.state.numbered.forget(call.grant.run, number)

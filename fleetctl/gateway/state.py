@@ -1,27 +1,47 @@
-"""What the two sides of the gateway share. Control writes endpoints and grants, data the rest."""
+"""What the two sides of the gateway share. Control writes what it is told, data the rest."""
 
 import asyncio
-from collections import defaultdict
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from aiohttp import ClientSession
 
 from fleetctl.gateway.endpoints import Endpoint, Grant, Times
 from fleetctl.gateway.keeping.cache import Cache
+from fleetctl.gateway.keeping.kept import Kept
 from fleetctl.gateway.keeping.ledger import Key, Ledger
+from fleetctl.gateway.keeping.signal import Signal
 from fleetctl.gateway.numbered import Numbered
+
+TIMED_MAX = 2048  # runs and endpoints whose times are kept
 
 
 @dataclass(slots=True)
 class State:
+    """granted: set once the controller said who may call; money: fires when a cap or what is set
+    aside under it changes.
+    """
+
     key: bytes = field(repr=False)
     ledger: Ledger
     cache: Cache
+    kept: Kept
     client: ClientSession
     ended: asyncio.Event
     endpoints: dict[tuple[str, str], Endpoint] = field(default_factory=dict)  # namespace, name
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)  # by token
-    times: defaultdict[Key, Times] = field(default_factory=lambda: defaultdict(Times))
+    caps: dict[str, float] = field(default_factory=dict)  # by uid, USD
+    granted: asyncio.Event = field(default_factory=asyncio.Event)
+    money: Signal = field(default_factory=Signal)
+    times: OrderedDict[Key, Times] = field(default_factory=OrderedDict)
     numbered: Numbered = field(default_factory=Numbered)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # numbered calls under way
     heard: bool = True  # the controller spoke since the last look
+
+    def times_of(self, key: Key) -> Times:
+        found = self.times.get(key)
+        if found is None:
+            found = self.times[key] = Times()
+            if len(self.times) > TIMED_MAX:
+                self.times.popitem(last=False)
+        return found

@@ -1,22 +1,102 @@
-"""The controller's side of the gateway: endpoints and grants in, usage and health out."""
+"""The controller's side of the gateway: endpoints, grants and caps in, usage and health out."""
 
 import asyncio
+import math
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from aiohttp import web
 
 from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway.control.health import Probes
+from fleetctl.gateway.control.times import percentiles
 from fleetctl.gateway.endpoints import Endpoint, Grant
-from fleetctl.gateway.keeping.ledger import COUNTS
+from fleetctl.gateway.keeping.ledger import COUNTS, Key
 from fleetctl.gateway.state import State
 
-PROBE_PATHS = ("/v1/models", "/api/tags", "/health")
-PROBE_S = 5.0
 WAIT_MAX_S = 10.0
-_PRIVATE = ("reserved_in", "reserved_out")
+USAGE_GAP_S = 0.2  # between two answers with usage
+FORGET_EACH_S = 3600.0
+_PRIVATE = ("reserved_in", "reserved_out", "tree", "seq", "at_s")
+_USD = ("usd", "reserved_usd")
+
+
+class Control:
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._probes = Probes(state.client)
+        self._told_at_s = -math.inf  # of usage
+        self._forgot_at_s = -math.inf
+
+    async def put_endpoints(self, request: web.Request) -> web.Response:
+        state, previous = self._state, self._state.endpoints
+        found: dict[tuple[str, str], Endpoint] = {}
+        for row in (await request.json())["endpoints"]:
+            name = (row["namespace"], row["name"])
+            endpoint = previous.get(name)
+            if endpoint is None:
+                endpoint = Endpoint(row)
+            elif (endpoint.spec, endpoint.key) != (row["spec"], row.get("key") or ""):
+                endpoint.update(row)
+            found[name] = endpoint
+        state.endpoints = found
+        for name in previous.keys() - found.keys():
+            previous[name].end()
+        return web.json_response({})
+
+    async def put_grants(self, request: web.Request) -> web.Response:
+        state, told = self._state, await request.json()
+        # Sent whole at each start: a token is worked out once a run.
+        known = {grant.run: token for token, grant in state.grants.items()}
+        grants = [_grant(row) for row in told["grants"]]
+        state.grants = {known.get(it.run) or gateway_token(state.key, it.run): it for it in grants}
+        state.caps = {str(uid): float(usd) for uid, usd in told.get("caps", {}).items()}
+        state.granted.set()
+        state.money.fire()
+        if time.monotonic() - self._forgot_at_s > FORGET_EACH_S:
+            self._forgot_at_s = time.monotonic()
+            state.ledger.forget(time.time(), {run for it in grants for run in (it.run, it.tree)})
+        uids = {it.uid for it in grants} | set(state.caps)
+        return web.json_response({"totals": {uid: state.ledger.usd_of(uid) for uid in uids}})
+
+    async def usage(self, request: web.Request) -> web.Response:
+        ledger, after = self._state.ledger, int(request.query.get("after", "0"))
+        until_s = time.monotonic() + min(WAIT_MAX_S, float(request.query.get("wait", "0")))
+        if after > ledger.seq:
+            after = 0  # of a ledger that is gone
+        while ledger.seq <= after and (left_s := until_s - time.monotonic()) > 0:
+            await ledger.changed.wait(left_s)
+        await ledger.durable()
+        pause_s = min(until_s, self._told_at_s + USAGE_GAP_S) - time.monotonic()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
+        self._told_at_s = time.monotonic()
+        seq, rows = ledger.seq, ledger.since(after)
+        return web.json_response({"seq": seq, "rows": [self._usage_row(row) for row in rows]})
+
+    def _usage_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        key = Key(*(row[name] for name in Key._fields))
+        shown = {
+            name: int(value) if name in COUNTS and name not in _USD else value
+            for name, value in row.items()
+            if name not in _PRIVATE
+        }
+        return shown | percentiles(self._state.times.get(key))
+
+    async def health(self, request: web.Request) -> web.Response:
+        max_age_s = float(request.query.get("max_age", "0"))
+        every = self._state.endpoints.values()
+        rows = await asyncio.gather(*(self._probes.health(it, max_age_s) for it in every))
+        return web.json_response({"endpoints": rows})
+
+    async def bye(self, _: web.Request) -> web.Response:
+        self._state.ended.set()
+        return web.json_response({})
+
+    async def ping(self, _: web.Request) -> web.Response:
+        return web.json_response({"pid": os.getpid()})
 
 
 def control_app(state: State) -> web.Application:
@@ -27,147 +107,22 @@ def control_app(state: State) -> web.Application:
         state.heard = True
         return await handler(request)
 
-    app = web.Application(client_max_size=64 * 2**20, middlewares=[heard])
-
-    async def put_endpoints(request: web.Request) -> web.Response:
-        rows = (await request.json())["endpoints"]
-        previous = state.endpoints
-        state.endpoints = {}
-        for row in rows:
-            name = (row["namespace"], row["name"])
-            old = previous.get(name)
-            same = old is not None and (old.spec, old.key) == (row["spec"], row.get("key") or "")
-            kept = {s.url: s for s in old.servers} if old else {}
-            state.endpoints[name] = old if same and old else Endpoint(row, kept)
-        return web.json_response({})
-
-    async def put_grants(request: web.Request) -> web.Response:
-        # Sent whole at each start: a token is worked out once a run.
-        known = {grant.run: token for token, grant in state.grants.items()}
-        state.grants = {
-            known.get(row["run"]) or gateway_token(state.key, row["run"]): Grant(
-                row["run"],
-                f"{row['namespace']}/{row['object']}",
-                row["namespace"],
-                tuple(row["endpoints"]),
-                row.get("usd_left"),
-            )
-            for row in (await request.json())["grants"]
-        }
-        return web.json_response({})
-
-    async def usage(request: web.Request) -> web.Response:
-        after = int(request.query.get("after", "0"))
-        until_s = time.monotonic() + min(WAIT_MAX_S, float(request.query.get("wait", "0")))
-        while state.ledger.seq <= after and (left_s := until_s - time.monotonic()) > 0:
-            await asyncio.sleep(min(0.1, left_s))
-        rows = [_usage_row(state, row) for row in state.ledger.changed(after)]
-        return web.json_response({"seq": state.ledger.seq, "rows": rows})
-
-    async def health(_: web.Request) -> web.Response:
-        every = await asyncio.gather(*(_health(state.client, e) for e in state.endpoints.values()))
-        return web.json_response({"endpoints": list(every)})
-
-    async def bye(_: web.Request) -> web.Response:
-        state.ended.set()
-        return web.json_response({})
-
-    async def ping(_: web.Request) -> web.Response:
-        return web.json_response({"pid": os.getpid()})
-
-    app.router.add_get("/ping", ping)
-    app.router.add_put("/endpoints", put_endpoints)
-    app.router.add_put("/grants", put_grants)
-    app.router.add_get("/usage", usage)
-    app.router.add_get("/health", health)
-    app.router.add_post("/bye", bye)
+    app, control = web.Application(client_max_size=64 * 2**20, middlewares=[heard]), Control(state)
+    app.router.add_get("/ping", control.ping)
+    app.router.add_put("/endpoints", control.put_endpoints)
+    app.router.add_put("/grants", control.put_grants)
+    app.router.add_get("/usage", control.usage)
+    app.router.add_get("/health", control.health)
+    app.router.add_post("/bye", control.bye)
     return app
 
 
-def _usage_row(state: State, row: dict[str, Any]) -> dict[str, Any]:
-    key = (row["run"], row["namespace"], row["endpoint"])
-    times = state.times.get(key)
-    for name in COUNTS:
-        if not name.endswith("usd"):
-            row[name] = int(row[name])
-    shown = {name: value for name, value in row.items() if name not in (*_PRIVATE, "seq")}
-    for name in ("waiting_ms", "answer_ms"):
-        samples = sorted(getattr(times, name)) if times else []
-        shown[f"{name}_p50"], shown[f"{name}_p95"] = _rank(samples, 0.5), _rank(samples, 0.95)
-    return shown
-
-
-def _rank(samples: Sequence[float], share: float) -> float | None:
-    return samples[min(len(samples) - 1, int(len(samples) * share))] if samples else None
-
-
-async def _health(client: ClientSession, endpoint: Endpoint) -> dict[str, Any]:
-    probes = [await _probe(client, endpoint, server.url) for server in endpoint.servers]
-    ready = [probe for probe in probes if probe[0] == "Ready"]
-    reason, message, hint = (ready or probes or [("ServerUnreachable", "no server", "")])[0]
-    now_s = time.monotonic()
-    servers = [
-        {
-            "url": server.url,
-            "state": probe[0],
-            "in_flight": server.in_flight,
-            "slots": server.slots,
-            "resting_s": max(0.0, server.resting_until_s - now_s),
-        }
-        for server, probe in zip(endpoint.servers, probes, strict=True)
-    ]
-    return {
-        "name": endpoint.name,
-        "namespace": endpoint.namespace,
-        "ready": bool(ready),
-        "reason": reason,
-        "message": message,
-        "hint": hint,
-        "servers": servers,
-        "concurrency": endpoint.adaptive.limit,
-        "queue": len(endpoint.waiting),
-    }
-
-
-async def _probe(client: ClientSession, endpoint: Endpoint, url: str) -> tuple[str, str, str]:
-    """Reason, message and hint; a server that answers but lists no models counts as ready."""
-    headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
-    answered = False
-    for path in PROBE_PATHS:
-        try:
-            async with client.get(
-                url + path,
-                headers=headers,
-                timeout=ClientTimeout(PROBE_S),
-                allow_redirects=False,
-            ) as reply:
-                if reply.status in (401, 403):
-                    hint = "set spec.apiKey to a secret that holds a key of this server"
-                    return "KeyRefused", f"{url} refused the key ({reply.status})", hint
-                if reply.status != 200:
-                    continue
-                answered = True
-                listed = _models(await reply.json(content_type=None)) if path != "/health" else None
-        except (ClientError, TimeoutError, OSError, ValueError):
-            continue
-        if listed is None:
-            continue
-        for model in (endpoint.spec.get("models") or {}).values():
-            if model not in listed and f"{model}:latest" not in listed:
-                hint = f"load `{model}` there, or name one of: {', '.join(sorted(listed)[:5])}"
-                return "ModelNotFound", f"{url} does not serve `{model}`", hint
-        return "Ready", "", ""
-    if answered:
-        return "Ready", "", ""
-    hint = "start the server, or correct its url in spec.servers"
-    return "ServerUnreachable", f"{url} did not answer", hint
-
-
-def _models(reply: Any) -> set[str] | None:
-    if not isinstance(reply, dict):
-        return None
-    rows = reply.get("data", reply.get("models"))
-    if not isinstance(rows, list):
-        return None
-    names = [row.get("id", row.get("name")) for row in rows if isinstance(row, dict)]
-    return {name for name in names if isinstance(name, str)}
+def _grant(row: Mapping[str, Any]) -> Grant:
+    return Grant(
+        row["run"],
+        row["tree"],
+        row["uid"],
+        f"{row['namespace']}/{row['object']}",
+        row["namespace"],
+        tuple(row["endpoints"]),
+    )

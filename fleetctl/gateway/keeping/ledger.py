@@ -6,94 +6,149 @@ turn of the loop writes is one transaction: a commit costs more than what is in 
 
 import asyncio
 import sqlite3
+import time
+from collections import OrderedDict
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from fleetctl.gateway.keeping.signal import Signal
 from fleetctl.gateway.rules.usage import Tokens
 
 COUNTS = (
-    *("calls", "tries", "fallbacks", "hits", "tokens_in", "tokens_out", "usd"),
-    *("unpriced", "reserved_usd", "reserved_in", "reserved_out", "refused"),
+    *("calls", "tries", "fallbacks", "hits", "tokens_in", "tokens_out", "usd", "unpriced"),
+    *("estimated", "refused", "reserved_usd", "reserved_in", "reserved_out"),
 )
+FORGET_S = 30 * 86400.0
+ROWS_MAX = 4096  # kept in memory of those that are on disk as they are
+_NAMES = ", ".join(COUNTS)
 _SCHEMA = f"""
-create table if not exists used (run text, endpoint text, namespace text, seq integer,
-  {", ".join(f"{name} real not null default 0" for name in COUNTS)},
+create table if not exists used (run text, namespace text, endpoint text, tree text, uid text,
+  seq integer, at_s real, {", ".join(f"{name} real not null" for name in COUNTS)},
   primary key (run, namespace, endpoint)) without rowid;
 create index if not exists used_seq on used (seq);
+create index if not exists used_tree on used (tree);
+create table if not exists forgotten (uid text primary key, usd real) without rowid;
 """
 _FOLD = """update used set usd = usd + reserved_usd, tokens_in = tokens_in + reserved_in,
- tokens_out = tokens_out + reserved_out, reserved_usd = 0, reserved_in = 0, reserved_out = 0,
- seq = ? where reserved_in > 0 or reserved_out > 0 or reserved_usd > 0"""
-Key = tuple[str, str, str]  # run, namespace, endpoint
+ tokens_out = tokens_out + reserved_out, estimated = estimated + 1, reserved_usd = 0,
+ reserved_in = 0, reserved_out = 0, seq = ?
+ where reserved_in > 0"""
+_WRITE = (
+    f"insert or replace into used (run, namespace, endpoint, tree, uid, seq, at_s, {_NAMES})"  # noqa: S608
+    f" values (?, ?, ?, ?, ?, ?, ?, {', '.join('?' * len(COUNTS))})"
+)
+_READ = f"select {_NAMES} from used where run=? and namespace=? and endpoint=?"  # noqa: S608
+
+
+class Key(NamedTuple):
+    """Who used what. uid: of the object that pays; tree: the run whose limits count."""
+
+    run: str
+    namespace: str
+    endpoint: str
+    tree: str
+    uid: str
+
+
+@dataclass(slots=True)
+class Sums:
+    """Of a tree of runs at one endpoint, with what is set aside."""
+
+    calls: int = 0
+    tokens: int = 0
+
+
+Row = dict[str, float]  # by COUNTS
+_TREE = {"calls", "tokens_in", "tokens_out", "reserved_in", "reserved_out"}
 
 
 class Ledger:
+    """changed: fires when there is something new to read. Whatever is not on disk yet is in memory:
+    only what is on disk as it is may be dropped from there.
+    """
+
     def __init__(self, path: Path) -> None:
+        self.changed = Signal()
         self._db = sqlite3.connect(path, isolation_level=None)
-        self._db.row_factory = sqlite3.Row
         path.chmod(0o600)
         self._db.execute("pragma journal_mode=wal")
         # A kill of the process loses nothing so; only one of the machine may lose the last calls.
         self._db.execute("pragma synchronous=normal")
         self._db.executescript(_SCHEMA)
-        self.seq = int(self._db.execute("select coalesce(max(seq), 0) from used").fetchone()[0])
-        self.seq += 1
+        self.seq = 1 + int(self._db.execute("select coalesce(max(seq), 0) from used").fetchone()[0])
         self._db.execute(_FOLD, (self.seq,))
+        self._rows: OrderedDict[Key, Row] = OrderedDict()
+        self._trees: OrderedDict[tuple[str, str, str], Sums] = OrderedDict()
+        query = "select uid, sum(usd) from (select uid, usd from used union all"
+        query += " select uid, usd from forgotten) group by uid"
+        self._objects: dict[str, float] = dict(self._db.execute(query))
+        self._dirty: set[Key] = set()
         self._committed: asyncio.Future[None] | None = None  # by the turn that writes now
 
     def close(self) -> None:
-        if self._db.in_transaction:
-            self._db.commit()
+        self._write()
         self._db.close()
 
-    async def durable(self) -> None:
-        """Until all that was written is on disk, where a kill of the process leaves it."""
-        if self._committed is not None:
-            await asyncio.shield(self._committed)
+    # -- reading -----------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        if not self._db.in_transaction:
-            loop = asyncio.get_running_loop()
-            self._db.execute("begin")
-            self._committed = loop.create_future()
-            loop.call_soon(self._commit, self._committed)
+    def row(self, key: Key) -> Row:
+        """Not to be written to."""
+        found = self._rows.get(key)
+        if found is None:
+            counts = self._db.execute(_READ, key[:3]).fetchone() or [0] * len(COUNTS)
+            found = self._rows[key] = dict(zip(COUNTS, counts, strict=True))
+        return found
 
-    def _commit(self, committed: "asyncio.Future[None]") -> None:
-        if self._db.in_transaction:
-            self._db.commit()
-        committed.set_result(None)
-        if self._committed is committed:
-            self._committed = None
+    def tree(self, key: Key) -> Sums:
+        """Not to be written to."""
+        name = (key.tree, key.namespace, key.endpoint)
+        found = self._trees.get(name)
+        if found is None:
+            query = "select coalesce(sum(calls), 0), coalesce(sum(tokens_in + tokens_out"
+            query += " + reserved_in + reserved_out), 0) from used"
+            query += " where tree=? and namespace=? and endpoint=?"
+            calls, tokens = self._db.execute(query, name).fetchone()
+            found = self._trees[name] = Sums(int(calls), int(tokens))
+        return found
 
-    def row(self, key: Key) -> dict[str, Any]:
-        found = self._db.execute(
-            "select * from used where run=? and namespace=? and endpoint=?", key
-        ).fetchone()
-        return dict(found) if found else dict.fromkeys(COUNTS, 0)
+    def usd_of(self, uid: str) -> float:
+        """What all calls of an object have come to, ever, with what is set aside."""
+        return self._objects.get(uid, 0.0)
 
-    def usd_of(self, run: str) -> float:
-        """Spent and set aside by the run, over all its endpoints."""
-        query = "select coalesce(sum(usd + reserved_usd), 0) from used where run=?"
-        return float(self._db.execute(query, (run,)).fetchone()[0])
+    def since(self, seq: int) -> list[dict[str, Any]]:
+        """Rows that changed after it, as they are on disk."""
+        self._db.row_factory = sqlite3.Row
+        rows = self._db.execute("select * from used where seq > ? order by seq", (seq,)).fetchall()
+        self._db.row_factory = None
+        return [dict(row) for row in rows]
+
+    # -- writing -----------------------------------------------------------------------------------
 
     def add(self, key: Key, **amounts: float) -> None:
-        assert set(amounts) <= set(COUNTS)
-        self._begin()
-        self.seq += 1
-        names = list(amounts)
-        marks = ", ".join("?" * len(names))
-        sets = ", ".join(f"{name} = {name} + excluded.{name}" for name in names)
-        self._db.execute(
-            f"insert into used (run, namespace, endpoint, seq, {', '.join(names)})"  # noqa: S608
-            f" values (?, ?, ?, ?, {marks})"
-            f" on conflict do update set seq = excluded.seq, {sets}",
-            (*key, self.seq, *amounts.values()),
-        )
+        """On disk at the end of this turn of the loop."""
+        row, tree = self.row(key), self.tree(key)
+        for name, amount in amounts.items():
+            row[name] += amount
+            if name in ("usd", "reserved_usd"):
+                self._objects[key.uid] = self._objects.get(key.uid, 0.0) + amount
+            elif name == "calls":
+                tree.calls += int(amount)
+            elif name in _TREE:
+                tree.tokens += int(amount)
+        self._dirty.add(key)
+        if self._committed is None:
+            loop = asyncio.get_running_loop()
+            self._committed = loop.create_future()
+            loop.call_soon(self._commit)
 
-    def reserve(self, key: Key, calls: int, worst: Tokens, usd: float | None) -> None:
+    def reserve(self, key: Key, worst: Tokens, usd: float | None, *, calls: int) -> None:
+        """calls: 0 for one more try of the same. usd: None without a price."""
         self.add(
             key,
             calls=calls,
+            unpriced=int(usd is None and calls > 0),
             reserved_usd=usd or 0.0,
             reserved_in=worst.inward,
             reserved_out=worst.outward,
@@ -109,10 +164,56 @@ class Ledger:
             reserved_out=-worst.outward,
             tokens_in=used.inward,
             tokens_out=used.outward,
+            estimated=int(used.estimated),
             usd=usd or 0.0,
-            unpriced=int(usd is None),
         )
+        row = self._rows[key]
+        if not row["reserved_in"]:  # what is left is of rounding
+            self._objects[key.uid] -= row["reserved_usd"]
+            row["reserved_usd"] = 0.0
 
-    def changed(self, after: int) -> list[dict[str, Any]]:
-        rows = self._db.execute("select * from used where seq > ? order by seq", (after,))
-        return [dict(row) for row in rows]
+    async def durable(self) -> None:
+        """Until all that was written is on disk, where a kill of the process leaves it."""
+        if self._committed is not None:
+            await asyncio.shield(self._committed)
+
+    def _commit(self) -> None:
+        committed, self._committed = self._committed, None
+        self._write()
+        if committed is not None and not committed.done():
+            committed.set_result(None)
+        self.changed.fire()
+
+    def _write(self) -> None:
+        if not self._dirty:
+            return
+        self.seq, now_s = self.seq + 1, time.time()
+        rows = [
+            (*key, self.seq, now_s, *(self._rows[key][name] for name in COUNTS))
+            for key in self._dirty
+        ]
+        self._db.execute("begin")
+        self._db.executemany(_WRITE, rows)
+        self._db.execute("commit")
+        self._dirty.clear()
+        for kept in (self._rows, self._trees):
+            while len(kept) > ROWS_MAX:
+                kept.popitem(last=False)
+
+    def forget(self, now_s: float, but: Container[str]) -> None:
+        """Rows of runs that were last heard of 30 days ago; `but`: runs and trees that may call.
+        What they cost stays in what their objects have come to."""
+        query = "select distinct run, tree from used where at_s < ?"
+        old: Sequence[tuple[str, str]] = self._db.execute(query, (now_s - FORGET_S,)).fetchall()
+        gone = [(run,) for run, tree in old if run not in but and tree not in but]
+        self._write()
+        self._db.execute("begin")
+        self._db.executemany(
+            "insert into forgotten select uid, sum(usd) from used where run=? group by uid"
+            " on conflict do update set usd = usd + excluded.usd",
+            gone,
+        )
+        self._db.executemany("delete from used where run=?", gone)
+        self._db.execute("commit")
+        self._rows.clear()
+        self._trees.clear()

@@ -1,25 +1,75 @@
-"""How many requests an endpoint carries at once, found by trying; pure."""
+"""How many requests a server carries at once: as declared, or found by trying; pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 BUSY = (408, 429, 503)
+UNKNOWN_SLOTS = 64  # tried at most where nobody says what a server takes at once
+FIRST = 8  # of a server that nobody knows; doubled at each full round until it is too much
+SLOWER, MORE = 2.0, 1.1  # twice as slow, without a tenth more answers a second, is too much
 
 
 @dataclass(slots=True)
-class Adaptive:
-    """`limit` stays between 1 and `most`: halved by a busy server, one more after a full round."""
+class Pace:
+    """`limit` stays between 1 and `most`: halved by a busy server, more after a full round, which
+    is `limit` answers to requests that found it at its limit.
+
+    trying: nobody declared what it takes; the times of its answers tell, too."""
 
     most: int
-    limit: int
-    answers: int = 0
+    trying: bool = False
+    limit: int = 0
+    _doubling: bool = False
+    _answers: int = 0
+    _seconds: float = 0.0  # of the answers of this round
+    _round_at_s: float = 0.0
+    _halved_at_s: float = float("-inf")
+    _best: tuple[float, float] | None = field(default=None)  # seconds an answer, answers a second
 
-    def answered(self) -> None:
-        self.answers += 1
-        if self.answers >= self.limit:
-            self.limit, self.answers = min(self.most, self.limit + 1), 0
+    def __post_init__(self) -> None:
+        self.limit = self.limit or (min(FIRST, self.most) if self.trying else self.most)
+        self._doubling = self.trying
 
-    def failed(self, status: int | None) -> None:
-        """`status` None is a failed connection: that server rests, the others carry as much."""
-        self.answers = 0
-        if status in BUSY:
-            self.limit = max(1, self.limit // 2)
+    def declare(self, most: int, *, trying: bool) -> None:
+        """As its spec has it now; what was found stays as far as it can."""
+        if (most, trying) == (self.most, self.trying):
+            return
+        self.limit = min(most, self.limit) if trying else most
+        self.most, self.trying, self._best = most, trying, None
+
+    def answered(self, now_s: float, took_s: float, *, full: bool) -> None:
+        """full: the request found the server at its limit; others tell nothing of it."""
+        if not full:
+            return
+        if not self._answers:
+            self._round_at_s = max(self._round_at_s, now_s - took_s)
+        self._answers += 1
+        self._seconds += took_s
+        if self._answers < self.limit:
+            return
+        each_s = self._seconds / self._answers
+        rate = self._answers / max(1e-6, now_s - self._round_at_s)
+        self._answers, self._seconds, self._round_at_s = 0, 0.0, now_s
+        if self.trying and self._too_much(each_s, rate):
+            self._halve(now_s)
+        elif self.limit < self.most:
+            self.limit = min(self.most, self.limit * 2 if self._doubling else self.limit + 1)
+
+    def failed(self, status: int | None, now_s: float, *, begun_s: float) -> None:
+        """`status` None is a failed connection: that server rests, the others carry as much. What
+        had begun before the last halving tells nothing of what is carried since."""
+        self._answers, self._seconds = 0, 0.0
+        if status in BUSY and begun_s >= self._halved_at_s:
+            self._halve(now_s)
+
+    def _too_much(self, each_s: float, rate: float) -> bool:
+        if self._best is None:
+            self._best = each_s, rate
+            return False
+        least_s, most = self._best
+        self._best = min(least_s, each_s), max(most, rate)
+        return each_s >= SLOWER * least_s and rate <= MORE * most
+
+    def _halve(self, now_s: float) -> None:
+        # Compared anew from here: longer prompts are slower, too, at whatever limit.
+        self.limit, self._doubling, self._best = max(1, self.limit // 2), False, None
+        self._halved_at_s = now_s

@@ -2,29 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 ATTEMPTS = 4
 ON: tuple[int | str, ...] = (408, 429, "5xx", "connection")
+INITIAL_S, MAX_S = 0.5, 30.0
 RETRY_AFTER_MAX_S = 120.0
+# The server, or a proxy before it, gave up waiting: what it asked may have been answered.
+UNHEARD = (408, 504, 524)
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
     attempts: int = ATTEMPTS
     on: Sequence[int | str] = ON
-    initial_s: float = 0.5
-    max_s: float = 30.0
+    initial_s: float = INITIAL_S
+    max_s: float = MAX_S
 
 
 def read_retry(spec: Mapping[str, Any]) -> Retry:
     retry = spec.get("retry") or {}
     backoff = retry.get("backoff") or {}
     return Retry(
-        retry.get("attempts") or ATTEMPTS,
-        retry.get("on") or ON,
-        backoff.get("initialSeconds") or 0.5,
-        backoff.get("maxSeconds") or 30.0,
+        retry.get("attempts", ATTEMPTS),
+        retry.get("on", ON),
+        float(backoff.get("initialSeconds", INITIAL_S)),
+        float(backoff.get("maxSeconds", MAX_S)),
     )
 
 
@@ -36,3 +40,19 @@ def wait_s(retry: Retry, *, tried: int, status: int | None, retry_after_s: float
         return None
     backoff: float = min(retry.max_s, retry.initial_s * 2.0 ** (tried - 1))
     return max(backoff, min(retry_after_s, RETRY_AFTER_MAX_S))
+
+
+def retry_after_s(headers: Mapping[str, str], now_s: float) -> float:
+    """What a server asks for, in seconds, in milliseconds or as a date; 0.0 if nothing readable.
+
+    now_s: seconds since the epoch."""
+    millis, text = headers.get("retry-after-ms", ""), headers.get("Retry-After", "").strip()
+    for number, unit_s in ((millis, 0.001), (text, 1.0)):
+        try:
+            return max(0.0, float(number) * unit_s)
+        except ValueError:
+            continue
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - now_s)
+    except ValueError:
+        return 0.0

@@ -38,6 +38,7 @@ async def test_the_openai_client_chats_streams_and_embeds(tmp_path: Path) -> Non
 async def test_the_ollama_client_chats_streams_and_embeds(tmp_path: Path) -> None:
     model = Model()
     async with living(tmp_path, model) as gateway:
+        await gateway.declare([model], api="ollama")
         token = gateway_token(gateway.key, "r1")
         client = ollama.AsyncClient(host=f"{gateway.url}/t/{token}")
         chat = await client.chat(model="chat", messages=HI)

@@ -1,12 +1,13 @@
 """The gateway's pure parts, with the time as an argument."""
 
 from fleetctl.gateway.keeping.cache import cacheable
-from fleetctl.gateway.rules.concurrency import Adaptive
+from fleetctl.gateway.rules.burst import Burst
+from fleetctl.gateway.rules.concurrency import Pace
 from fleetctl.gateway.rules.limits import Limits, Minute, over_task_limit
 from fleetctl.gateway.rules.queue import FairQueue
-from fleetctl.gateway.rules.retry import Retry, wait_s
+from fleetctl.gateway.rules.retry import Retry, read_retry, retry_after_s, wait_s
 from fleetctl.gateway.rules.servers import Server, choose
-from fleetctl.gateway.rules.usage import Tokens, calls_of, price_usd, used, worst_case
+from fleetctl.gateway.rules.usage import Tokens, calls_of, lost, price_usd, used, worst_case
 
 
 def test_a_batch_is_refused_whole_before_its_first_call() -> None:
@@ -34,9 +35,20 @@ def test_one_object_with_many_requests_does_not_starve_another() -> None:
     assert [queue.take() for _ in range(5)] == ["job-0", "trainer-0", "job-1", "job-2", None]
 
 
+def test_a_task_at_its_own_limit_keeps_nobody_behind_it_waiting() -> None:
+    queue: FairQueue[str] = FairQueue()
+    for n in range(3):
+        queue.add("job", f"full-{n}", "run-1")
+    queue.add("job", "free", "run-2")
+    assert queue.take(lambda waiter: not waiter.startswith("full")) == "free"
+    queue.discard("job", "full-0", "run-1")
+    assert (queue.take(), len(queue)) == ("full-1", 1)
+
+
 def test_the_server_with_the_fewest_in_flight_per_slot_is_chosen() -> None:
-    large, small = Server("a", 8, in_flight=3), Server("b", 2, in_flight=1)
+    large, small = Server("a", 8, in_flight=3), Server("b", 2, "ollama", in_flight=1)
     assert choose([large, small], 0.0) is large
+    assert choose([large, small], 0.0, api="ollama") is small
     large.in_flight = 8
     assert choose([large, small], 0.0) is small
     small.in_flight = 2
@@ -44,16 +56,27 @@ def test_the_server_with_the_fewest_in_flight_per_slot_is_chosen() -> None:
 
 
 def test_a_failing_server_rests_five_seconds_doubling_to_sixty() -> None:
-    server, rests = Server("a", 1), []
+    server, rests, now_s = Server("a", 1), [], 0.0
     for _ in range(5):
-        server.failed(0.0, refused=True)
-        rests.append(server.resting_until_s)
+        server.failed(now_s, refused=True)
+        rests.append(server.resting_until_s - now_s)
+        now_s = server.resting_until_s
     assert rests == [5, 10, 20, 40, 60]
     server.succeeded()
-    for expected in (0.0, 0.0, 105.0):
-        server.resting_until_s = 0.0
-        server.failed(100.0, refused=False)
+    for expected in (0.0, 0.0, now_s + 5.0):
+        server.failed(now_s, refused=False)
         assert server.resting_until_s == expected
+
+
+def test_a_server_that_has_rested_is_asked_once_until_it_answers() -> None:
+    server = Server("a", 8)
+    server.failed(0.0, refused=True)
+    assert choose([server], 4.9) is None
+    assert choose([server], 5.0) is server
+    server.in_flight = 1
+    assert choose([server], 5.0) is None
+    server.succeeded()
+    assert choose([server], 5.0) is server
 
 
 def test_a_retry_waits_as_the_server_asks_and_ends_after_its_attempts() -> None:
@@ -63,6 +86,15 @@ def test_a_retry_waits_as_the_server_asks_and_ends_after_its_attempts() -> None:
     assert wait_s(retry, tried=1, status=429, retry_after_s=7) == 7
     assert wait_s(retry, tried=4, status=503, retry_after_s=0) is None
     assert wait_s(retry, tried=1, status=400, retry_after_s=0) is None
+
+
+def test_a_pause_is_read_in_seconds_in_milliseconds_and_as_a_date() -> None:
+    assert retry_after_s({"Retry-After": "1.5"}, 0.0) == 1.5
+    assert retry_after_s({"retry-after-ms": "250", "Retry-After": "1"}, 0.0) == 0.25
+    assert retry_after_s({"Retry-After": "Thu, 01 Jan 1970 00:01:00 GMT"}, 20.0) == 40.0
+    assert retry_after_s({"Retry-After": "soon"}, 0.0) == 0.0
+    spec = {"retry": {"attempts": 2, "backoff": {"initialSeconds": 0}}}
+    assert wait_s(read_retry(spec), tried=1, status=503, retry_after_s=0) == 0.0
 
 
 def test_only_what_would_be_answered_the_same_is_cached() -> None:
@@ -76,34 +108,77 @@ def test_only_what_would_be_answered_the_same_is_cached() -> None:
     assert not cacheable("Never", path, {"temperature": 0})
 
 
-def test_usage_is_read_from_answers_and_ends_of_streams_of_both_protocols() -> None:
-    stream = b'data: {"choices": []}\n\ndata: {"usage": {"prompt_tokens": 3, '
-    stream += b'"completion_tokens": 4}}\n\ndata: [DONE]\n\n'
-    assert used(stream) == Tokens(3, 4)
-    assert used(b'{"done": false}\n{"prompt_eval_count": 2, "eval_count": 1}\n') == Tokens(2, 1)
-    assert used(b'{\n "usage": {"prompt_tokens": 1}\n}') == Tokens(1, 0)
-    assert used(b"{not json") is None
+def test_what_nobody_counted_is_never_below_what_a_server_can_have_counted() -> None:
+    asked, worst = {"messages": []}, Tokens(40, 4096, estimated=True)
+    assert used(asked, b'{"usage": {"prompt_tokens": 1, "total_tokens": 9}}', worst) == Tokens(1, 8)
+    assert used(asked, b'{"prompt_eval_count": 2, "eval_count": 1}', worst) == Tokens(2, 1)
+    silent = b'{"choices": [{"message": {"role": "assistant", "content": "four"}}], "usage": {}}'
+    assert used(asked, silent, worst) == Tokens(40, 4, estimated=True)
+    assert used(asked, b"{not json", worst) == Tokens(40, 9, estimated=True)
+    assert used({"max_tokens": 3}, b"{not json", worst).outward == 3
+    assert lost(asked, 0, worst, quiet_s=0.01).outward == 30
+    assert lost(asked, 7, worst, quiet_s=60).outward == 4096
+    assert lost(asked, 5000, worst, quiet_s=60).outward == 5000
+
+
+def test_images_count_as_images_and_not_by_their_bytes() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:" + "x" * 10**6}}
+    body = {"messages": [{"role": "user", "content": [picture]}]}
+    assert 16_384 <= worst_case("/v1/chat/completions", body, 1_000_200).inward < 17_000
+    small = {"messages": [{"content": [{"image_url": {"url": "http://x/y.png"}}]}]}
+    assert worst_case("/v1/chat/completions", small, 90).inward >= 16_384
 
 
 def test_the_worst_case_has_a_price_only_where_the_model_has_one() -> None:
     worst = worst_case("/v1/chat/completions", {"max_tokens": 10, "n": 2}, 100)
-    assert worst == Tokens(100, 20)
+    assert (worst.inward, worst.outward) == (100, 20)
     spec = {"prices": {"chat": {"inputPerMillion": 1.0, "outputPerMillion": 5.0}}}
     assert price_usd(spec, "chat", worst) == 200 / 1e6
     assert price_usd(spec, "other", worst) is None
 
 
 def test_the_limit_halves_when_the_server_is_busy_and_grows_after_a_full_round() -> None:
-    adaptive = Adaptive(most=8, limit=8)
-    adaptive.failed(429)
-    adaptive.failed(404)
-    assert adaptive.limit == 4
+    pace = Pace(8)
+    pace.failed(429, 1.0, begun_s=0.0)
+    pace.failed(429, 1.1, begun_s=0.0)  # sent with the first
+    pace.failed(404, 1.2, begun_s=1.1)
+    assert pace.limit == 4
     for _ in range(4):
-        adaptive.answered()
-    assert adaptive.limit == 5
-    for _ in range(5):
-        adaptive.failed(503)
-    assert adaptive.limit == 1
+        pace.answered(2.0, 0.1, full=True)
+        pace.answered(2.0, 0.1, full=False)
+    assert pace.limit == 5
+    for n in range(5):
+        pace.failed(503, 3.0 + n, begun_s=3.0 + n)
+    assert pace.limit == 1
     for _ in range(100):
-        adaptive.answered()
-    assert adaptive.limit == 8
+        pace.answered(9.0, 0.1, full=True)
+    assert pace.limit == 8
+
+
+def test_an_unknown_server_is_found_to_take_sixteen_and_not_much_more() -> None:
+    pace, now_s, tops = Pace(64, trying=True), 0.0, []
+    for _ in range(40):
+        took_s = 0.1 * max(1.0, pace.limit / 16)
+        now_s, tops = now_s + took_s, [*tops, pace.limit]
+        for _ in range(pace.limit):
+            pace.answered(now_s, took_s, full=True)
+    assert max(tops) == 32 and 16 <= pace.limit <= 32
+
+
+def burst(begun: list[float], ended: list[float]) -> int:
+    found = Burst()
+    for n, at_s in enumerate(begun):
+        found.begin(n, at_s)
+    for n, at_s in sorted(enumerate(ended), key=lambda it: it[1]):
+        found.end(n, at_s, answered=True, idle=False)
+    return found.at_once
+
+
+def test_answers_that_come_one_at_a_time_tell_a_server_with_one_slot() -> None:
+    at_once = [0.0] * 8
+    assert burst(at_once, [0.1 * (n + 1) for n in range(8)]) == 8
+    assert burst(at_once, [0.12, 0.2, 0.33, 0.41, 0.5, 0.64, 0.7, 0.83]) == 8
+    assert burst(at_once, [0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4]) == 0  # two slots
+    assert burst(at_once, [0.1, 0.11, 0.1, 0.12, 0.1, 0.11, 0.1, 0.1]) == 0
+    assert burst(at_once, [0.5, 0.1, 0.7, 0.3, 0.2, 0.8, 0.4, 0.6]) == 0  # of different lengths
+    assert burst(at_once[:4], [0.1, 0.2, 0.3, 0.4]) == 0  # too few to tell

@@ -48,20 +48,22 @@ class Gateway:
         row = {"name": "small", "namespace": "default", "generation": 1, "spec": full, "key": ""}
         await (await self.control.put("/endpoints", json={"endpoints": [row]})).read()
 
-    async def grant(self, *runs: str, usd_left: float | None = None) -> None:
+    async def grant(self, *runs: str, cap_usd: float | None = None, tree: str = "") -> Any:
+        """All of them pay from one object, `uid`. What its calls have come to."""
         rows = [
             {
                 "run": run,
+                "tree": tree or run,
+                "uid": "uid",
                 "object": f"batchjob/{run}",
                 "namespace": "default",
-                "index": 0,
-                "attempt": 1,
                 "endpoints": ["small"],
-                "usd_left": usd_left,
             }
             for run in runs
         ]
-        await (await self.control.put("/grants", json={"grants": rows})).read()
+        caps = {} if cap_usd is None else {"uid": cap_usd}
+        reply = await self.control.put("/grants", json={"grants": rows, "caps": caps})
+        return (await reply.json())["totals"]
 
     async def ask(self, run: str, prompt: str = "hi", headers: Any = None, **body: Any) -> Any:
         body = {"model": "chat", "messages": [{"role": "user", "content": prompt}], **body}
@@ -129,7 +131,7 @@ async def test_a_call_that_may_cost_more_than_is_left_is_not_made(tmp_path: Path
     model = Model()
     async with living(tmp_path, model) as gateway:
         await gateway.declare([model], prices={"chat": {"outputPerMillion": 1e6}})
-        await gateway.grant("r1", usd_left=5.0)
+        await gateway.grant("r1", cap_usd=5.0)
         assert (await gateway.ask("r1", max_tokens=6)).status == 429
         assert (await gateway.ask("r1", max_tokens=4)).status == 200
         assert (await gateway.used())["r1"]["usd"] == 2  # `echo: hi`

@@ -1,0 +1,138 @@
+"""Asking: the cache first, then limits and the worst case, a slot, tries, the answer."""
+
+import asyncio
+import itertools
+import time
+
+from fleetctl.gateway.asking.attempt import Attempt, Begin, Failed, Piece
+from fleetctl.gateway.asking.call import Call
+from fleetctl.gateway.asking.charge import Charge
+from fleetctl.gateway.keeping.cache import TTL_S, cache_key, cacheable
+from fleetctl.gateway.keeping.kept import USD
+from fleetctl.gateway.numbered import Answer
+from fleetctl.gateway.rules.refusal import (
+    ENDPOINT_UNKNOWN,
+    NO_ANSWER,
+    NOT_SERVED,
+    SERVER_UNREACHABLE,
+    Refusal,
+)
+from fleetctl.gateway.rules.retry import wait_s
+from fleetctl.gateway.rules.servers import Server
+from fleetctl.gateway.rules.usage import price_usd, worst_case
+
+_requests = itertools.count()
+
+
+async def ask(call: Call, begin: Begin | None, piece: Piece | None) -> Answer:
+    """The whole answer, or, with `begin` and `piece`, a stream that was passed on as it came.
+
+    Raises Refusal: over a limit, or no server answered, or a stream broke in the middle."""
+    state, spec = call.state, call.endpoint.spec
+    if not call.endpoint.serves(call.api):
+        hint = "ask by its path of /v1, or declare a server with `api: ollama`"
+        message = (
+            f"endpoint {call.endpoint.name}: {call.path} is Ollama's, and it has no such server"
+        )
+        raise Refusal(404, NOT_SERVED, f"{message}; {hint}")
+    cache = spec.get("cache") or {}
+    kept_as = ""
+    if not call.streams and cacheable(cache.get("policy") or "Never", call.path, call.body):
+        kept_as = cache_key(call.grant.namespace, call.endpoint.name, call.path, call.body)
+        found = state.cache.get(kept_as, time.time())
+        if found is not None:
+            state.ledger.add(call.key, hits=1)
+            return Answer(200, {"Content-Type": found[0], USD: "0"}, found[1])
+    worst = worst_case(call.path, call.body, call.length_bytes)
+    charge = Charge(call, worst, price_usd(spec, call.model, worst))
+    await charge.begin()
+    try:
+        await _minute(call, worst.inward)
+        answer = await _tries(call, charge, begin, piece)
+    finally:
+        charge.end()
+    if kept_as and answer.status == 200:
+        until_s = time.time() + float(cache.get("ttlSeconds") or TTL_S)
+        state.cache.put(kept_as, answer.headers["Content-Type"], answer.body, until_s)
+    if charge.usd is not None:
+        answer.headers[USD] = f"{charge.usd:.9f}"
+    return answer
+
+
+async def _minute(call: Call, tokens: int) -> None:
+    endpoint = call.endpoint
+    if endpoint.limits.requests_per_minute is None and endpoint.limits.tokens_per_minute is None:
+        return
+    while (left_s := endpoint.minute.wait_s(endpoint.limits, time.monotonic())) > 0:
+        await asyncio.sleep(left_s)
+    endpoint.minute.add(time.monotonic(), requests=1, tokens=tokens)
+
+
+async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece | None) -> Answer:
+    endpoint, tried, unheard = call.endpoint, 0, False
+    while True:
+        asked_s = time.monotonic()
+        server = await endpoint.acquire(call.grant, call.api, call.prefix)
+        if server is None:
+            raise _nobody(call, unheard)
+        tried += 1
+        attempt = Attempt(call, server, charge.worst)
+        request = next(_requests)
+        server.burst.begin(request, attempt.begun_s)
+        call.state.ledger.add(call.key, tries=1)
+        answered = False
+        try:
+            answer = await attempt.run(begin, piece)
+            answered = True
+            _time(call, server, attempt, asked_s)
+            return answer
+        except Failed as failed:
+            failure = failed
+            server.pace.failed(failed.status, time.monotonic(), begun_s=attempt.begun_s)
+        finally:
+            charge.settle(attempt.used())
+            endpoint.release(call.grant.run, server)
+            idle = server.in_flight == 0
+            server.burst.end(request, time.monotonic(), answered=answered, idle=idle)
+        unheard = unheard or (failure.answer is None and attempt.sent)
+        pause_s = _pause_s(call, attempt, failure, tried)
+        if pause_s is None:
+            if failure.answer is not None:
+                return failure.answer
+            raise _nobody(call, unheard, failure.status, tried)
+        await asyncio.sleep(pause_s)
+        await charge.again()
+
+
+def _pause_s(call: Call, attempt: Attempt, failure: Failed, tried: int) -> float | None:
+    if attempt.asked_usage and not attempt.server.stream_usage:
+        return 0.0  # it takes no `stream_options`, and is asked without them
+    return wait_s(
+        call.endpoint.retry, tried=tried, status=failure.status, retry_after_s=failure.pause_s
+    )
+
+
+def _nobody(call: Call, unheard: bool, status: int | None = None, tried: int = 0) -> Refusal:
+    endpoint = call.endpoint
+    name = f"endpoint {endpoint.name}"
+    if not endpoint.servers:
+        return Refusal(503, ENDPOINT_UNKNOWN, f"{name} is not declared any more")
+    if unheard:
+        how = f"after {endpoint.timeout_s:g} s" if status == 408 else "by a broken connection"
+        last = f"; the last ended {how}" if tried else ", and now none of its servers is there"
+        message = f"{name}: asked, but no answer{last}"
+        return Refusal(504 if status == 408 else 502, NO_ANSWER, message)
+    urls = ", ".join(server.url for server in endpoint.servers[:3])
+    message = f"{name}: no server could be reached, tried {tried or 'none'} times: {urls}"
+    if not tried:
+        message = f"{name}: no server could be reached for {endpoint.timeout_s:g} s: {urls}"
+    return Refusal(503, SERVER_UNREACHABLE, message)
+
+
+def _time(call: Call, server: Server, attempt: Attempt, asked_s: float) -> None:
+    now_s = time.monotonic()
+    took_s = now_s - attempt.begun_s
+    server.pace.answered(now_s, took_s, full=server.in_flight >= server.pace.limit)
+    for times in (call.endpoint.times, call.state.times_of(call.key)):
+        times.waiting_ms.append((attempt.begun_s - asked_s) * 1000)
+        times.answer_ms.append(took_s * 1000)

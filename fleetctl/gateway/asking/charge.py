@@ -1,0 +1,94 @@
+"""What a call may cost is set aside before it is asked, and what it did cost is charged after."""
+
+import time
+from dataclasses import dataclass
+
+from fleetctl.gateway.asking.call import Call
+from fleetctl.gateway.rules.limits import over_task_limit
+from fleetctl.gateway.rules.refusal import BUDGET_EXCEEDED, LIMIT_REACHED, Refusal
+from fleetctl.gateway.rules.usage import NOTHING, Tokens, price_usd
+
+# The controller divides what is left among objects five times a second.
+CAP_WAIT_S = 2.0
+_ROUNDING_USD = 1e-9
+
+
+@dataclass(slots=True)
+class Charge:
+    """usd: charged so far, over all tries; None without a price."""
+
+    call: Call
+    worst: Tokens
+    worst_usd: float | None
+    usd: float | None = 0.0
+    held: bool = False
+    _used: bool = False
+
+    async def begin(self) -> None:
+        """Set the worst case aside, on disk. Raises Refusal: over a limit, or over the cap."""
+        call, count = self.call, self.call.count
+        try:
+            self._check_limits()
+            await self._within_cap()
+            self._check_limits()  # others may have called meanwhile
+        except Refusal:
+            call.state.ledger.add(call.key, refused=count)
+            raise
+        call.state.ledger.reserve(call.key, self.worst, self.worst_usd, calls=count)
+        self.held = True
+        await call.state.ledger.durable()
+
+    async def again(self) -> None:
+        """Before one more try, which costs as much once more if the last was charged."""
+        if not self.held:
+            await self._within_cap()
+            self.call.state.ledger.reserve(self.call.key, self.worst, self.worst_usd, calls=0)
+            self.held = True
+            await self.call.state.ledger.durable()
+
+    def settle(self, tokens: Tokens) -> None:
+        """Of one try. One that cost nothing leaves what is set aside to the next."""
+        if self.held and tokens != NOTHING:
+            self._used = True
+            self._settle(tokens, price_usd(self.call.endpoint.spec, self.call.model, tokens))
+
+    def end(self) -> None:
+        """No more tries."""
+        if self.held:
+            self._settle(NOTHING, 0.0)
+        if not self._used and self.worst_usd is None:
+            self.call.state.ledger.add(self.call.key, unpriced=-1)  # nothing was asked
+
+    def _settle(self, tokens: Tokens, usd: float | None) -> None:
+        state = self.call.state
+        state.ledger.settle(self.call.key, self.worst, self.worst_usd, tokens, usd)
+        self.held = False
+        self.usd = None if usd is None or self.usd is None else self.usd + usd
+        state.money.fire()
+
+    def _check_limits(self) -> None:
+        call = self.call
+        tree = call.state.ledger.tree(call.key)
+        message = over_task_limit(
+            call.endpoint.limits, calls=tree.calls, tokens=tree.tokens, asked=call.count
+        )
+        if message:
+            raise Refusal(429, LIMIT_REACHED, f"endpoint {call.endpoint.name}: {message}")
+
+    async def _within_cap(self) -> None:
+        state, uid, worst_usd = self.call.state, self.call.grant.uid, self.worst_usd
+        if worst_usd is None:
+            return
+        until_s = time.monotonic() + CAP_WAIT_S
+        while (cap_usd := state.caps.get(uid)) is not None:
+            total_usd = state.ledger.usd_of(uid)
+            if total_usd + worst_usd <= cap_usd + _ROUNDING_USD:
+                return
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                asked = f"${worst_usd:.4f} asked at worst, ${cap_usd:.4f} allowed"
+                message = f"budget: ${total_usd:.4f} used and set aside, {asked}"
+                raise Refusal(
+                    429, BUDGET_EXCEEDED, f"endpoint {self.call.endpoint.name}: {message}"
+                )
+            await state.money.wait(left_s)

@@ -1,0 +1,137 @@
+"""How an endpoint stands: what its servers answer to a question that costs nothing, and whether
+they are as wide as they were asked to be.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from fleetctl.gateway.control.times import percentiles
+from fleetctl.gateway.endpoints import WAITING_LONG, Endpoint
+from fleetctl.gateway.rules.servers import Server
+
+PROBE_PATHS = ("/v1/models", "/api/tags", "/health")
+PROBE_S = 5.0
+READY = "Ready"
+OLLAMA_WIDER = "start Ollama with OLLAMA_NUM_PARALLEL={n}, and set `slots: {n}` of this server"
+WIDER = (
+    "llama-server takes `--parallel {n}`, Ollama OLLAMA_NUM_PARALLEL={n}, vLLM `--max-num-seqs {n}`"
+)
+
+
+class Found(NamedTuple):
+    reason: str
+    message: str = ""
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Probes:
+    client: ClientSession
+    _found: dict[tuple[str, str, str], tuple[float, object, Found]] = field(default_factory=dict)
+
+    async def health(self, endpoint: Endpoint, max_age_s: float) -> dict[str, Any]:
+        """max_age_s: a server is asked where its last answer is older."""
+        probes = await asyncio.gather(
+            *(self._probe(endpoint, it, max_age_s) for it in endpoint.servers)
+        )
+        ready = any(probe.reason == READY for probe in probes)
+        none = Found("ServerUnreachable", "no server is declared")
+        first = min(probes, key=lambda it: it.reason != READY, default=none)
+        if ready:
+            first = next((it for it in map(one_slot, endpoint.servers) if it), first)
+            if first.reason == READY and endpoint.most_waiting >= WAITING_LONG:
+                first = next((it for it in map(undeclared, endpoint.servers) if it), first)
+        now_s = time.monotonic()
+        servers = [
+            {
+                "url": server.url,
+                "state": probe.reason,
+                "in_flight": server.in_flight,
+                "slots": server.slots,
+                "resting_s": max(0.0, server.resting_until_s - now_s),
+            }
+            for server, probe in zip(endpoint.servers, probes, strict=True)
+        ]
+        return {
+            "name": endpoint.name,
+            "namespace": endpoint.namespace,
+            "ready": ready,
+            **first._asdict(),
+            "servers": servers,
+            "concurrency": endpoint.concurrency,
+            "queue": len(endpoint.waiting),
+            **percentiles(endpoint.times),
+        }
+
+    async def _probe(self, endpoint: Endpoint, server: Server, max_age_s: float) -> Found:
+        name = (endpoint.namespace, endpoint.name, server.url)
+        asked = (endpoint.key, endpoint.spec)
+        at_s, with_, found = self._found.get(name, (0.0, None, Found("")))
+        if with_ == asked and time.monotonic() - at_s < max_age_s:
+            return found
+        found = await _ask(self.client, endpoint, server.url)
+        self._found[name] = time.monotonic(), asked, found
+        return found
+
+
+def one_slot(server: Server) -> Found | None:
+    """It answered in turn what it was asked at once."""
+    asked = server.burst.at_once
+    if not asked:
+        return None
+    message = f"{server.url} answers one request at a time, though {asked} were asked at once"
+    hint = OLLAMA_WIDER if server.api == "ollama" else WIDER
+    return Found("OneSlot", message, hint.format(n=min(asked, server.slots)))
+
+
+def undeclared(server: Server) -> Found | None:
+    """One of Ollama's that takes one at a time unless it is told otherwise, and so is asked."""
+    if server.api != "ollama" or server.slots > 1:
+        return None
+    message = f"{server.url} is asked one request at a time while others wait"
+    return Found("OneSlot", message, OLLAMA_WIDER.format(n=8))
+
+
+async def _ask(client: ClientSession, endpoint: Endpoint, url: str) -> Found:
+    """A server that answers but lists no models counts as ready."""
+    headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
+    answered = False
+    for path in PROBE_PATHS:
+        try:
+            async with client.get(
+                url + path, headers=headers, timeout=ClientTimeout(PROBE_S), allow_redirects=False
+            ) as reply:
+                if reply.status in (401, 403):
+                    hint = "set spec.apiKey to a secret that holds a key of this server"
+                    return Found("KeyRefused", f"{url} refused the key ({reply.status})", hint)
+                if reply.status != 200:
+                    continue
+                answered = True
+                listed = _models(await reply.json(content_type=None)) if path != "/health" else None
+        except (ClientError, TimeoutError, OSError, ValueError):
+            continue
+        if listed is None:
+            continue
+        for model in (endpoint.spec.get("models") or {}).values():
+            if model not in listed and f"{model}:latest" not in listed:
+                hint = f"load `{model}` there, or name one of: {', '.join(sorted(listed)[:5])}"
+                return Found("ModelNotFound", f"{url} does not serve `{model}`", hint)
+        return Found(READY)
+    if answered:
+        return Found(READY)
+    hint = "start the server, or correct its url in spec.servers"
+    return Found("ServerUnreachable", f"{url} did not answer", hint)
+
+
+def _models(reply: Any) -> set[str] | None:
+    if not isinstance(reply, dict):
+        return None
+    rows = reply.get("data", reply.get("models"))
+    if not isinstance(rows, list):
+        return None
+    names = [row.get("id", row.get("name")) for row in rows if isinstance(row, dict)]
+    return {name for name in names if isinstance(name, str)}

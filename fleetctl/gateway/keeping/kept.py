@@ -1,0 +1,101 @@
+"""Answers to numbered calls, on disk (0600) before they are given out, so that what a task tells
+again is not asked and paid again, also after a kill of the gateway.
+"""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+
+from fleetctl.gateway.numbered import Answer
+
+USD = "X-Fleetctl-Usd"  # what an answer cost; not there where no price is known
+KEPT_S = 600.0
+# Beyond it the oldest are dropped, of one run first where it is that run's.
+BYTES_MAX = 256 * 2**20
+RUN_BYTES_MAX = 64 * 2**20
+_SCHEMA = """
+create table if not exists answers (id integer primary key, run text, number text, until_s real,
+  length integer, status integer, type text, usd text, body blob, unique (run, number));
+create index if not exists answers_until on answers (until_s);
+"""
+
+
+class Kept:
+    """Made at the first answer that is kept; none is read that is older than ten minutes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db: sqlite3.Connection | None = None
+        self._bytes: dict[str, int] = {}  # by run
+        self._total_bytes = 0
+        if path.exists():
+            self._open()
+            self.clean()
+
+    def find(self, run: str, number: str) -> Answer | None:
+        if run not in self._bytes or self._db is None:
+            return None
+        query = "select status, type, usd, body from answers where run=? and number=? and until_s>?"
+        row = self._db.execute(query, (run, number, time.time())).fetchone()
+        if row is None:
+            return None
+        status, kind, usd, body = row
+        return Answer(status, {"Content-Type": kind, **({USD: usd} if usd else {})}, body)
+
+    def put(self, run: str, number: str, answer: Answer) -> None:
+        """Durable against a kill of the process when it returns."""
+        db, length = self._open(), len(answer.body)
+        now_s = time.time()
+        self.forget(run, number)
+        while self._bytes.get(run, 0) and self._bytes[run] + length > RUN_BYTES_MAX:
+            self._drop("id = (select min(id) from answers where run=?)", (run,))
+        while self._total_bytes and self._total_bytes + length > BYTES_MAX:
+            self._drop("id = (select min(id) from answers)", ())
+        kind, usd = answer.headers["Content-Type"], answer.headers.get(USD, "")
+        row = (run, number, now_s + KEPT_S, length, answer.status, kind, usd, answer.body)
+        db.execute(
+            "insert or replace into answers (run, number, until_s, length, status, type, usd, body)"
+            " values (?, ?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+        self._count(run, length)
+
+    def forget(self, run: str, number: str) -> None:
+        if run in self._bytes:
+            self._drop("run=? and number=?", (run, number))
+
+    def clean(self) -> None:
+        """Drop what is older than ten minutes."""
+        if self._db is not None:
+            self._drop("until_s <= ?", (time.time(),))
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+
+    def _drop(self, which: str, values: tuple[object, ...]) -> None:
+        assert self._db is not None
+        query = f"delete from answers where {which} returning run, length"  # noqa: S608
+        for run, length in self._db.execute(query, values).fetchall():
+            self._count(run, -length)
+
+    def _count(self, run: str, length: int) -> None:
+        # One byte each, so that a run with an empty answer is known to have one.
+        step = length + 1 if length >= 0 else length - 1
+        self._total_bytes += step
+        self._bytes[run] = self._bytes.get(run, 0) + step
+        if self._bytes[run] <= 0:
+            del self._bytes[run]
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._db = sqlite3.connect(self._path, isolation_level=None)
+            self._db.execute("pragma journal_mode=wal")
+            self._db.execute("pragma synchronous=normal")
+            self._db.executescript(_SCHEMA)
+            query = "select run, sum(length + 1) from answers group by run"
+            self._bytes = dict(self._db.execute(query))
+            self._total_bytes = sum(self._bytes.values())
+        return self._db

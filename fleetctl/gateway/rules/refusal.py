@@ -1,0 +1,16 @@
+"""What a task hears from the gateway instead of an answer, and the words by which programs tell."""
+
+NOT_GRANTED = "NotGranted"  # the token is of no task that runs
+ENDPOINT_UNKNOWN = "EndpointUnknown"
+LIMIT_REACHED = "LimitReached"  # of calls or tokens of a task
+BUDGET_EXCEEDED = "BudgetExceeded"
+SERVER_UNREACHABLE = "ServerUnreachable"  # nothing was asked, nothing is paid
+NO_ANSWER = "NoAnswer"  # asked, but it timed out or broke off
+NOT_SERVED = "NotServed"  # this method, path, or host
+BAD_REQUEST = "BadRequest"
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
