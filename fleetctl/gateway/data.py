@@ -1,18 +1,16 @@
 """The tasks' side of the gateway: who asks, for which endpoint, and within which limits."""
 
-import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
 from fleetctl.common.tasks import woken
+from fleetctl.gateway import retold
 from fleetctl.gateway.asking.ask import ask
 from fleetctl.gateway.asking.call import Call, key_of
 from fleetctl.gateway.endpoints import Endpoint, Grant
-from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.refusal import (
     BAD_REQUEST,
     ENDPOINT_UNKNOWN,
@@ -69,9 +67,8 @@ def _ours(host: str) -> bool:
 
 
 def refused(refusal: Refusal) -> web.Response:
-    headers = {"x-should-retry": "false"} if refusal.status == 429 else {}
-    error = {"message": str(refusal), "type": "fleetctl", "code": refusal.code}
-    return web.json_response({"error": error}, status=refusal.status, headers=headers)
+    answer = retold.answer_of(refusal)
+    return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
 
 async def _serve(state: State, request: web.Request) -> web.StreamResponse:
@@ -99,6 +96,9 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
         )
     if path == "/fallbacks" and request.method == "POST":
         return web.json_response(_fallbacks(state, grant, _body(await request.read()), name))
+    if path.startswith(retold.ASKED) and request.method == "DELETE":
+        retold.cancel(state, grant.run, path.removeprefix(retold.ASKED))
+        return web.Response(status=204)
     if path not in ASKING or request.method != "POST":
         raise Refusal(404, NOT_SERVED, f"{request.method} of this path is not served")
     raw = await request.read()
@@ -107,9 +107,10 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
     body = _body(raw)
     endpoint = _choose(_granted(state, grant, name), str(body.get("model") or ""))
     call = Call(state, grant, endpoint, path, body, len(raw))
-    number = request.headers.get("X-Fleetctl-Number")
+    number = request.headers.get(retold.NUMBER)
     if number is not None:
-        return await _numbered(call, number)
+        have = retold.have_of(request)
+        return await retold.tell(request, retold.asked(call, number, have), have)
     return await _direct(request, call)
 
 
@@ -190,36 +191,3 @@ async def _direct(request: web.Request, call: Call) -> web.StreamResponse:
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
     await response.write_eof()
     return response
-
-
-async def _numbered(call: Call, number: str) -> web.Response:
-    """The asking goes on when the line is lost: whoever tells it again hears its answer."""
-    kept, run = call.state.numbered, call.grant.run
-    future = kept.find(run, number, time.monotonic())
-    if future is None:
-        before = call.state.kept.find(run, number)
-        if before is not None:
-            return web.Response(status=before.status, headers=before.headers, body=before.body)
-        future = kept.begin(run, number, time.monotonic())
-        task = asyncio.create_task(_keep(call, number, future))
-        call.state.tasks.add(task)
-        task.add_done_callback(call.state.tasks.discard)
-    answer = await asyncio.shield(future)
-    return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
-
-
-async def _keep(call: Call, number: str, future: "asyncio.Future[Answer]") -> None:
-    try:
-        answer = await ask(call, None, None)
-    except Refusal as refusal:
-        response = refused(refusal)
-        assert isinstance(response.body, bytes)
-        answer = Answer(refusal.status, dict(response.headers), response.body)
-    except asyncio.CancelledError:
-        future.cancel()
-        raise
-    if answer.status < 400:
-        call.state.kept.put(call.grant.run, number, answer)
-    # Who waits for it hears it. An error is not kept: who asks again asks anew.
-    future.set_result(answer)
-    call.state.numbered.forget(call.grant.run, number)
