@@ -4,21 +4,12 @@ import asyncio
 import contextlib
 import fcntl
 import os
-import secrets
 import signal
 import sys
 import time
 from pathlib import Path
 
-from aiohttp import ClientSession, DummyCookieJar, web
-
-from fleetctl.gateway.asking.attempt import Connector
-from fleetctl.gateway.control.control import control_app
-from fleetctl.gateway.data import data_app
-from fleetctl.gateway.keeping.cache import Cache
-from fleetctl.gateway.keeping.kept import Kept
-from fleetctl.gateway.keeping.ledger import Ledger
-from fleetctl.gateway.reach.gateway import KEY, LEDGER, PORT, SOCKET
+from fleetctl.gateway.serving import serving
 from fleetctl.gateway.state import State
 
 IDLE_S = 600.0  # without grants and without a word of the controller
@@ -44,53 +35,8 @@ async def _run(directory: Path) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    ledger, kept = Ledger(directory / LEDGER), Kept(directory / "kept.db")
-    async with ClientSession(
-        connector=Connector(limit=0), cookie_jar=DummyCookieJar(), trust_env=False
-    ) as client:
-        cache = Cache(directory / "cache.db")
-        state = State(_key(directory), ledger, cache, kept, client, ended)
-        data = await _listen(data_app(state))
-        await _bind(data, directory)
-        control = await _listen(control_app(state))
-        socket = directory / SOCKET
-        socket.unlink(missing_ok=True)
-        await web.UnixSite(control, str(socket)).start()
+    async with serving(directory, ended) as state:
         await _until_ended(state)
-        await data.cleanup()
-        await control.cleanup()
-    ledger.close()
-    kept.close()
-
-
-async def _listen(app: web.Application) -> web.AppRunner:
-    # Cancellation: a client that leaves ends its request at the server behind too.
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-    await runner.setup()
-    return runner
-
-
-async def _bind(runner: web.AppRunner, directory: Path) -> None:
-    """The port of last time when it is free, so that the addresses of living tasks stay true."""
-    file = directory / PORT
-    before = file.read_text().strip() if file.exists() else ""
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", int(before) if before.isdecimal() else 0)
-        await site.start()
-    except OSError:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-    draft = directory / "port.new"
-    draft.write_text(f"{runner.addresses[0][1]}\n")
-    draft.replace(file)
-
-
-def _key(directory: Path) -> bytes:
-    """32 bytes, made by whoever comes first."""
-    with contextlib.suppress(FileExistsError):
-        fd = os.open(directory / KEY, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        os.write(fd, secrets.token_bytes(32))
-        os.close(fd)
-    return (directory / KEY).read_bytes()
 
 
 async def _until_ended(state: State) -> None:

@@ -112,7 +112,8 @@ class Attempt:
                 message = f"endpoint {endpoint.name}: the answer broke off"
                 raise Refusal(502, NO_ANSWER, message) from None
             timed_out = self.sent and isinstance(error, TimeoutError)
-            self.server.failed(time.monotonic(), refused=not timed_out)
+            # A connection that was kept open may end just when it is used, of a healthy server.
+            self.server.failed(time.monotonic(), refused=not self.sent)
             raise Failed(408 if timed_out else None, None) from None
 
     def _body(self) -> Mapping[str, Any]:

@@ -16,7 +16,9 @@ MEET_S_MAX = 20.0
 
 @dataclass(frozen=True)
 class Fault:
-    """What the next request meets: a status, or `hang`, `cut`, `wrong-json`."""
+    """What the next request meets: a status, or `hang`; or it is counted whole, and its answer is
+    `lost` with the connection, `late`, `cut` after its first piece, or `wrong-json`.
+    """
 
     what: str | int
     retry_after: str = ""
@@ -24,12 +26,16 @@ class Fault:
 
 @dataclass
 class Model:
-    """`answer_s` is the time of an answer in a slot; `key` "" lets everyone in."""
+    """`answer_s` is the time of an answer in a slot; `key` "" lets everyone in. usage: it tells
+    what it counted; stream_options: it knows that field.
+    """
 
     slots: int = 4
     answer_s: float = 0.0
     key: str = ""
     models: tuple[str, ...] = ("tiny",)
+    usage: bool = True
+    stream_options: bool = True
     asked: list[dict[str, Any]] = field(default_factory=list)
     tokens: int = 0
     most_at_once: int = 0
@@ -68,6 +74,9 @@ class Model:
         self.asked.append({"path": request.path, **body})
         if body.get("model") not in self.models:
             return web.json_response({"error": {"message": "model not found"}}, status=404)
+        if "stream_options" in body and not self.stream_options:
+            message = "unknown field `stream_options`"
+            return web.json_response({"error": {"message": message}}, status=400)
         try:
             async with self._slots:
                 self._now += 1
@@ -95,55 +104,43 @@ class Model:
             return web.json_response({"error": {}}, status=fault.what, headers=headers)
         if fault is not None and fault.what == "hang":
             await asyncio.Event().wait()
-        if fault is not None and fault.what == "wrong-json":
-            return web.Response(text="{not json", content_type="application/json")
         await asyncio.sleep(self.answer_s)
-        path, model = request.path, body["model"]
-        prompt = _text(body)
-        words = len(prompt.split())
+        words = len(_text(body).split())
         self.tokens += words
-        if path == "/v1/embeddings":
-            texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
-            rows = [
-                {"object": "embedding", "index": i, "embedding": embedding(str(t))}
-                for i, t in enumerate(texts)
-            ]
-            usage = {"prompt_tokens": words, "total_tokens": words}
-            return web.json_response(
-                {"object": "list", "model": model, "data": rows, "usage": usage}
-            )
-        if path == "/api/embed":
-            texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
-            return web.json_response(
-                {
-                    "model": model,
-                    "prompt_eval_count": words,
-                    "embeddings": [embedding(str(t)) for t in texts],
-                }
-            )
-        text = f"echo: {prompt}"
-        self.tokens += len(text.split())
-        if path.startswith("/v1/"):
-            pieces = _openai(model, text, words, body)
+        if request.path in ("/v1/embeddings", "/api/embed"):
+            return web.json_response(_embedded(request.path, body, words))
+        text = f"echo: {_text(body)}"
+        if request.path.startswith("/v1/"):
+            pieces = _openai(text, words, body, usage=self.usage)
         else:
-            pieces = _ollama(path, model, text, words, body)
-        if len(pieces) == 1:
-            return web.Response(body=pieces[0], content_type="application/json")
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": "text/event-stream"
-                if path.startswith("/v1/")
-                else "application/x-ndjson"
-            }
-        )
+            pieces = _ollama(request.path, text, words, body)
+        what = fault.what if fault is not None else ""
+        if len(pieces) > 1 and what not in ("lost", "late"):
+            return await self._stream(request, pieces, text, cut=what == "cut")
+        self.tokens += len(text.split())
+        if what == "late":
+            await asyncio.Event().wait()
+        if what == "lost":
+            assert request.transport is not None
+            request.transport.close()
+        body_bytes = b"{not json" if what == "wrong-json" else b"".join(pieces)
+        return web.Response(body=body_bytes, content_type="application/json")
+
+    async def _stream(
+        self, request: web.Request, pieces: list[bytes], text: str, *, cut: bool
+    ) -> web.StreamResponse:
+        """A word is counted when it is sent."""
+        kind = "text/event-stream" if request.path.startswith("/v1/") else "application/x-ndjson"
+        response = web.StreamResponse(headers={"Content-Type": kind})
         await response.prepare(request)
         for number, piece in enumerate(pieces):
-            if number == 1 and fault is not None and fault.what == "cut":
+            if number == 1 and cut:
                 assert request.transport is not None
                 request.transport.close()
                 return response
             if number == 1 and self.held is not None:
                 await self.held.wait()
+            self.tokens += int(number < len(text.split()))
             await response.write(piece)
         return response
 
@@ -160,10 +157,23 @@ def _text(body: dict[str, Any]) -> str:
     return " ".join(map(str, found)) if isinstance(found, list) else str(found)
 
 
-def _openai(model: str, text: str, words: int, body: dict[str, Any]) -> list[bytes]:
+def _embedded(path: str, body: dict[str, Any], words: int) -> dict[str, Any]:
+    texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+    found = [embedding(str(text)) for text in texts]
+    if path == "/api/embed":
+        return {"model": body["model"], "prompt_eval_count": words, "embeddings": found}
+    rows = [
+        {"object": "embedding", "index": n, "embedding": vector} for n, vector in enumerate(found)
+    ]
+    usage = {"prompt_tokens": words, "total_tokens": words}
+    return {"object": "list", "model": body["model"], "data": rows, "usage": usage}
+
+
+def _openai(text: str, words: int, body: dict[str, Any], *, usage: bool) -> list[bytes]:
     out = len(text.split())
-    usage = {"prompt_tokens": words, "completion_tokens": out, "total_tokens": words + out}
-    head = {"id": "c-1", "created": 0, "model": model}
+    counts = {"prompt_tokens": words, "completion_tokens": out, "total_tokens": words + out}
+    told = {"usage": counts} if usage else {}
+    head = {"id": "c-1", "created": 0, "model": body["model"]}
     if not body.get("stream"):
         choice = {
             "index": 0,
@@ -171,7 +181,7 @@ def _openai(model: str, text: str, words: int, body: dict[str, Any]) -> list[byt
             "text": text,
             "message": {"role": "assistant", "content": text},
         }
-        whole = {**head, "object": "chat.completion", "choices": [choice], "usage": usage}
+        whole = {**head, "object": "chat.completion", "choices": [choice], **told}
         return [json.dumps(whole).encode()]
     rows: list[dict[str, Any]] = [
         {
@@ -183,17 +193,19 @@ def _openai(model: str, text: str, words: int, body: dict[str, Any]) -> list[byt
         }
         for part in text.split(" ")
     ]
-    if (body.get("stream_options") or {}).get("include_usage"):
-        rows.append({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+    if told and (body.get("stream_options") or {}).get("include_usage"):
+        rows.append({**head, "object": "chat.completion.chunk", "choices": [], **told})
     return [f"data: {json.dumps(row)}\n\n".encode() for row in rows] + [b"data: [DONE]\n\n"]
 
 
-def _ollama(path: str, model: str, text: str, words: int, body: dict[str, Any]) -> list[bytes]:
+def _ollama(path: str, text: str, words: int, body: dict[str, Any]) -> list[bytes]:
     def row(part: str, done: bool) -> bytes:
         said = {"message": {"role": "assistant", "content": part}}
         fields: dict[str, Any] = said if path == "/api/chat" else {"response": part}
         counts = {"prompt_eval_count": words, "eval_count": len(text.split())} if done else {}
-        return json.dumps({"model": model, "done": done, **fields, **counts}).encode() + b"\n"
+        return (
+            json.dumps({"model": body["model"], "done": done, **fields, **counts}).encode() + b"\n"
+        )
 
     if body.get("stream") is False:
         return [row(text, True)]

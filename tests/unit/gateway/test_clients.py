@@ -8,7 +8,8 @@ import pytest
 
 from fleetctl.common.tokens import gateway_token
 from tests.emulators.llm.server import Model, embedding
-from tests.unit.gateway.test_process import in_loop, living
+from tests.unit.gateway.hosted import hosting
+from tests.unit.gateway.test_process import in_loop
 
 HI = [{"role": "user", "content": "say it"}]
 
@@ -16,7 +17,7 @@ HI = [{"role": "user", "content": "say it"}]
 @in_loop
 async def test_the_openai_client_chats_streams_and_embeds(tmp_path: Path) -> None:
     model = Model()
-    async with living(tmp_path, model) as gateway:
+    async with hosting(tmp_path, model) as gateway:
         await gateway.declare([model], limits={"callsPerTask": 3})
         token = gateway_token(gateway.key, "r1")
         client = openai.AsyncOpenAI(base_url=gateway.url + "/v1", api_key=token)
@@ -37,7 +38,7 @@ async def test_the_openai_client_chats_streams_and_embeds(tmp_path: Path) -> Non
 @in_loop
 async def test_the_ollama_client_chats_streams_and_embeds(tmp_path: Path) -> None:
     model = Model()
-    async with living(tmp_path, model) as gateway:
+    async with hosting(tmp_path, model) as gateway:
         await gateway.declare([model], api="ollama")
         token = gateway_token(gateway.key, "r1")
         client = ollama.AsyncClient(host=f"{gateway.url}/t/{token}")

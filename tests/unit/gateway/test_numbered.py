@@ -8,7 +8,8 @@ import aiohttp
 
 from fleetctl.common.tokens import gateway_token
 from tests.emulators.llm.server import Fault, Model
-from tests.unit.gateway.test_process import LIFE_S, Gateway, in_loop, living
+from tests.unit.gateway.hosted import hosting
+from tests.unit.gateway.test_process import LIFE_S, Gateway, in_loop
 from tests.unit.gateway.test_streams import BODY
 
 
@@ -25,7 +26,7 @@ def _headers(gateway: Gateway) -> dict[str, str]:
 @in_loop
 async def test_a_stream_whose_line_was_lost_goes_on_where_it_was(tmp_path: Path) -> None:
     model = Model(held=asyncio.Event())
-    async with living(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
+    async with hosting(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
         reply = await begin(gateway, "7")
         first = await reply.content.readany()
         reply.close()
@@ -43,7 +44,7 @@ async def test_a_stream_whose_line_was_lost_goes_on_where_it_was(tmp_path: Path)
 @in_loop
 async def test_a_client_that_left_is_told_by_its_number(tmp_path: Path) -> None:
     model = Model(held=asyncio.Event())
-    async with living(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
+    async with hosting(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
         reply = await begin(gateway, "7")
         await reply.content.readany()
         await gateway.tasks.delete(gateway.url + "/asked/7", headers=_headers(gateway))
@@ -58,7 +59,7 @@ async def test_what_broke_is_told_as_broken_and_an_error_can_be_asked_again(
 ) -> None:
     model = Model()
     model.faults.extend([Fault("cut"), Fault(400)])
-    async with living(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
+    async with hosting(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
         for _ in range(2):
             assert await _is_broken(await begin(gateway, "7"))
         assert len(model.asked) == 1

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from fleetctl.common.tokens import gateway_token
 from tests.emulators.llm.server import Fault, Model
-from tests.unit.gateway.test_process import LIFE_S, in_loop, living
+from tests.unit.gateway.hosted import hosting
+from tests.unit.gateway.test_process import LIFE_S, in_loop
 
 BODY = {"model": "chat", "stream": True, "messages": [{"role": "user", "content": "a b"}]}
 
@@ -13,7 +14,7 @@ BODY = {"model": "chat", "stream": True, "messages": [{"role": "user", "content"
 @in_loop
 async def test_a_stream_comes_in_pieces_and_a_client_that_leaves_ends_it(tmp_path: Path) -> None:
     model = Model(held=asyncio.Event())
-    async with living(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
+    async with hosting(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
         headers = {"Authorization": f"Bearer {gateway_token(gateway.key, 'r1')}"}
         url = gateway.url + "/v1/chat/completions"
         reply = await gateway.tasks.post(url, json=BODY, headers=headers)
@@ -29,7 +30,7 @@ async def test_a_stream_comes_in_pieces_and_a_client_that_leaves_ends_it(tmp_pat
 async def test_a_stream_that_broke_is_not_asked_again(tmp_path: Path) -> None:
     model = Model()
     model.faults.append(Fault("cut"))
-    async with living(tmp_path, model) as gateway:
+    async with hosting(tmp_path, model) as gateway:
         try:
             await gateway.ask("r1", stream=True)
             whole = True
@@ -42,7 +43,7 @@ async def test_a_stream_that_broke_is_not_asked_again(tmp_path: Path) -> None:
 @in_loop
 async def test_a_cached_answer_is_asked_once_and_counted_as_a_hit(tmp_path: Path) -> None:
     model = Model()
-    async with living(tmp_path, model) as gateway:
+    async with hosting(tmp_path, model) as gateway:
         await gateway.declare([model], cache={"policy": "Deterministic"})
         for temperature in (0, 0, 1, 1):
             await gateway.ask("r1", temperature=temperature)
@@ -54,7 +55,7 @@ async def test_a_cached_answer_is_asked_once_and_counted_as_a_hit(tmp_path: Path
 @in_loop
 async def test_health_names_the_model_that_is_missing(tmp_path: Path) -> None:
     model = Model(models=("other",))
-    async with living(tmp_path, model) as gateway:
+    async with hosting(tmp_path, model) as gateway:
         row = (await (await gateway.control.get("/health")).json())["endpoints"][0]
         assert (row["ready"], row["reason"]) == (False, "ModelNotFound")
         model.models, model.key = ("tiny",), "secret"

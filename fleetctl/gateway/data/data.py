@@ -7,9 +7,9 @@ from typing import Any
 from aiohttp import web
 
 from fleetctl.common.tasks import woken
-from fleetctl.gateway import retold
 from fleetctl.gateway.asking.ask import ask
 from fleetctl.gateway.asking.call import Call, key_of
+from fleetctl.gateway.data import retold
 from fleetctl.gateway.endpoints import Endpoint, Grant
 from fleetctl.gateway.rules.refusal import (
     BAD_REQUEST,

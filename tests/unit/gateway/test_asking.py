@@ -1,0 +1,211 @@
+"""What a task may ask of the gateway, and what it hears."""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from fleetctl.common.tokens import gateway_token
+from tests.emulators.llm.server import Fault, Model
+from tests.unit.gateway.hosted import hosting
+from tests.unit.gateway.test_process import LIFE_S, in_loop
+
+
+@in_loop
+async def test_a_task_asks_by_its_token_and_its_usage_is_told(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        assert (await gateway.ask("r1", "one two")).status == 200
+        assert (await gateway.ask("stranger")).status == 401
+        row = (await gateway.used())["r1"]
+        assert [a["model"] for a in model.asked] == ["tiny"]
+        assert (row["calls"], row["tries"], row["unpriced"], row["usd"]) == (1, 1, 1, 0)
+        assert row["tokens_in"] + row["tokens_out"] == model.tokens
+        assert row["reserved_usd"] == 0
+
+
+@in_loop
+async def test_a_call_over_the_limit_is_refused_and_not_worth_a_retry(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], limits={"callsPerTask": 3})
+        replies = [await gateway.ask("r1") for _ in range(5)]
+        assert [r.status for r in replies] == [200, 200, 200, 429, 429]
+        assert replies[-1].headers["x-should-retry"] == "false"
+        assert len(model.asked) == 3
+
+
+@in_loop
+async def test_pages_and_foreign_hosts_and_long_bodies_are_refused(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        assert (await gateway.ask("r1", headers={"Origin": "http://x"})).status == 403
+        assert (await gateway.ask("r1", headers={"Host": "evil.example"})).status == 403
+        assert (await gateway.ask("r1", "x" * (16 * 2**20))).status == 413
+        assert model.asked == []
+
+
+@in_loop
+async def test_a_busy_server_is_asked_again_and_each_try_counts(tmp_path: Path) -> None:
+    model = Model(faults=deque([Fault(503), Fault(429)]))
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], retry={"backoff": {"initialSeconds": 0.01}})
+        assert (await gateway.ask("r1")).status == 200
+        row = (await gateway.used())["r1"]
+        assert (row["calls"], row["tries"], len(model.asked)) == (1, 3, 3)
+
+
+@in_loop
+async def test_no_prompt_key_or_token_is_in_any_file(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.ask("r1", "canary-prompt")
+        token = gateway_token(gateway.key, "r1").encode()
+        for name in os.listdir(tmp_path):
+            if (tmp_path / name).is_file():
+                text = (tmp_path / name).read_bytes()
+                assert b"canary-prompt" not in text and token not in text
+
+
+@in_loop
+async def test_limits_count_over_a_tree_of_runs_and_are_told_before_a_batch(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], limits={"callsPerTask": 3})
+        await gateway.grant("r1", "r2", tree="r1")
+        assert (await gateway.ask("r1")).status == 200
+        limits = await gateway.get("r2", "/limits?model=chat")
+        assert limits == {
+            "endpoint": "small",
+            "calls_used": 1,
+            "calls_allowed": 3,
+            "concurrency": 4,
+        }
+        assert [(await gateway.ask("r2")).status for _ in range(3)] == [200, 200, 429]
+        reply = await gateway.post("r2", "/fallbacks", {"endpoint": "small", "count": 2})
+        assert reply == {"calls": 2, "fallbacks": 2}
+        reply = await gateway.post("r2", "/fallbacks", {"count": 1001})
+        assert reply["error"]["code"] == "BadRequest"
+        assert (await gateway.used())["r2"]["fallbacks"] == 2
+
+
+@in_loop
+async def test_usage_is_told_when_it_changes_and_only_what_changed(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.ask("r1")
+        first = await gateway.usage(0)
+        waiting = asyncio.create_task(gateway.usage(first["seq"], wait_s=10.0))
+        await gateway.grant("r1", "r2")
+        await gateway.ask("r2")
+        told = await waiting
+        assert [row["run"] for row in told["rows"]] == ["r2"]
+        assert (told["rows"][0]["uid"], told["rows"][0]["answer_ms_p50"] is None) == ("uid", False)
+        assert [r["run"] for r in (await gateway.usage(10**9))["rows"]] == ["r1", "r2"]
+
+
+@in_loop
+async def test_before_it_knows_who_may_call_a_task_waits(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        gateway.state.granted.clear()
+        gateway.state.grants.clear()
+        early = asyncio.create_task(gateway.ask("r1"))
+        while not gateway.state.granted._waiters:
+            await asyncio.sleep(0)
+        await gateway.grant("r1")
+        assert (await early).status == 200
+
+
+@in_loop
+async def test_a_changed_endpoint_keeps_who_waits_and_what_is_in_flight(tmp_path: Path) -> None:
+    first, second = Model(slots=1, held=asyncio.Event()), Model(slots=1)
+    async with hosting(tmp_path, first, second) as gateway:
+        await gateway.declare([first])
+        streaming = asyncio.create_task(gateway.ask("r1", stream=True))
+        await until(lambda: first.asked)
+        waiting = [asyncio.create_task(gateway.ask("r1", f"p {n}")) for n in range(4)]
+        await until(lambda: len(gateway.endpoint.waiting) == 4)
+        await gateway.declare([first, second], timeoutSeconds=9)
+        assert [(await it).status for it in waiting] == [200] * 4
+        assert (len(first.asked), len(second.asked)) == (1, 4)
+        assert [server.in_flight for server in gateway.endpoint.servers] == [1, 0]
+        assert first.held is not None
+        first.held.set()
+        assert (await streaming).status == 200
+
+
+@in_loop
+async def test_an_endpoint_that_is_gone_lets_nobody_wait(tmp_path: Path) -> None:
+    model = Model(slots=1, held=asyncio.Event())
+    async with hosting(tmp_path, model) as gateway:
+        streaming = asyncio.create_task(gateway.ask("r1", stream=True))
+        await until(lambda: model.asked)
+        waiting = asyncio.create_task(gateway.ask("r1"))
+        await until(lambda: gateway.endpoint.waiting)
+        await gateway.control.put("/endpoints", json={"endpoints": []})
+        assert (await waiting).code == "EndpointUnknown"
+        assert model.held is not None
+        model.held.set()
+        assert (await streaming).status == 200
+
+
+@in_loop
+async def test_servers_that_rest_are_asked_one_request_at_a_time(tmp_path: Path) -> None:
+    model = Model(slots=8)
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], timeoutSeconds=30)
+        server = gateway.endpoint.servers[0]
+        server.failed(time.monotonic(), refused=True)
+        asking = [asyncio.create_task(gateway.ask("r1", f"p {n}")) for n in range(8)]
+        await until(lambda: len(gateway.endpoint.waiting) == 8)
+        server.resting_until_s, model.held = time.monotonic(), asyncio.Event()
+        model.answer_s = 0.01
+        assert [(await it).status for it in asking] == [200] * 8
+        assert gateway.endpoint.most_waiting == 8
+
+
+@in_loop
+async def test_servers_that_rest_too_long_are_told_as_unreachable(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], timeoutSeconds=0.1)
+        gateway.endpoint.servers[0].failed(time.monotonic(), refused=True)
+        reply = await gateway.ask("r1")
+        assert (reply.status, reply.code) == (503, "ServerUnreachable")
+        assert (await gateway.used())["r1"]["tokens_in"] == 0
+
+
+@in_loop
+async def test_paths_of_ollama_go_to_its_servers_alone(tmp_path: Path) -> None:
+    plain, llama = Model(), Model()
+    async with hosting(tmp_path, plain, llama) as gateway:
+        await gateway.declare([plain])
+        reply = await gateway.post("r1", "/api/chat", {"model": "chat", "messages": []})
+        assert reply["error"]["code"] == "NotServed"
+        rows = [{"url": plain.url, "slots": 4}, {"url": llama.url, "api": "ollama"}]
+        await gateway.declare([], servers=rows)
+        body = {"model": "chat", "prompt": "x", "stream": False}
+        for _ in range(3):
+            assert (await gateway.post("r1", "/api/generate", body))["response"] == "echo: x"
+        assert (len(plain.asked), len(llama.asked)) == (0, 3)
+
+
+@in_loop
+async def test_a_server_with_one_slot_is_told_with_the_setting_to_raise(tmp_path: Path) -> None:
+    model = Model(slots=1, answer_s=0.03)
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([], servers=[{"url": model.url, "slots": 8}])
+        await asyncio.gather(*(gateway.ask("r1", f"p {n}") for n in range(8)))
+        row = (await (await gateway.control.get("/health?max_age=60")).json())["endpoints"][0]
+        assert (row["ready"], row["reason"]) == (True, "OneSlot")
+        assert "though 8 were asked at once" in row["message"]
+        assert "--parallel 8" in row["hint"] and "OLLAMA_NUM_PARALLEL=8" in row["hint"]
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(LIFE_S):
+        while not true():
+            await asyncio.sleep(0.001)

@@ -1,0 +1,167 @@
+"""What calls cost: at least what the servers counted, not wildly more, and never above a cap."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway.asking import charge
+from tests.emulators.llm.server import Fault, Model
+from tests.unit.gateway.hosted import Hosted, hosting
+from tests.unit.gateway.test_asking import until
+from tests.unit.gateway.test_process import LIFE_S, in_loop
+
+BODY_BYTES = 80  # about what a question of a word is, with its frame
+
+
+async def tokens(gateway: Hosted) -> int:
+    row = (await gateway.used())["r1"]
+    assert row["reserved_usd"] == 0 and gateway.state.ledger.tree(_key(gateway)).tokens == (
+        row["tokens_in"] + row["tokens_out"]
+    )
+    return int(row["tokens_in"] + row["tokens_out"])
+
+
+def _key(gateway: Hosted) -> Any:
+    return next(iter(gateway.state.ledger._rows))
+
+
+@in_loop
+async def test_a_stream_costs_what_its_server_counted_and_looks_as_it_was_asked(
+    tmp_path: Path,
+) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        reply = await gateway.ask("r1", "one two", stream=True)
+        assert b"usage" not in reply.raw and reply.raw.endswith(b"data: [DONE]\n\n")
+        assert reply.raw.count(b"data:") == 4  # three words and the end
+        assert await tokens(gateway) == model.tokens
+        asked = {"include_usage": True}
+        reply = await gateway.ask("r1", "one two", stream=True, stream_options=asked)
+        assert b'"usage"' in reply.raw
+        assert await tokens(gateway) == model.tokens
+        assert (await gateway.used())["r1"]["estimated"] == 0
+
+
+@pytest.mark.parametrize("quiet", [{"usage": False}, {"stream_options": False}])
+def test_a_server_that_counts_nothing_is_estimated_on_the_high_side(
+    tmp_path: Path, quiet: dict[str, bool]
+) -> None:
+    async def test() -> None:
+        model = Model(**quiet)  # type: ignore[arg-type]
+        async with hosting(tmp_path, model) as gateway:
+            assert (await gateway.ask("r1", "one two", stream=True)).status == 200
+            assert (await gateway.used())["r1"]["estimated"] == 1
+            assert model.tokens <= await tokens(gateway) <= model.tokens + 2 * BODY_BYTES
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("faults", "retried"),
+    [(["lost"], True), (["lost", "lost"], True), (["wrong-json"], False), ([503, 429], True)],
+)
+def test_every_try_that_a_server_may_have_counted_is_accounted(
+    tmp_path: Path, faults: Sequence[str | int], retried: bool
+) -> None:
+    async def test() -> None:
+        model = Model()
+        model.faults.extend(Fault(it) for it in faults)
+        async with hosting(tmp_path, model) as gateway:
+            assert (await gateway.ask("r1", "one two")).status == 200
+            row = (await gateway.used())["r1"]
+            assert (row["calls"], row["tries"]) == (1, len(faults) * retried + 1)
+            most = model.tokens + len(faults) * (BODY_BYTES + 3000 * 0.5)
+            assert model.tokens <= await tokens(gateway) <= most
+
+    asyncio.run(test())
+
+
+@in_loop
+async def test_an_answer_that_comes_too_late_costs_its_worst_case(tmp_path: Path) -> None:
+    model = Model()
+    model.faults.append(Fault("late"))
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], timeoutSeconds=0.1, retry={"attempts": 1})
+        reply = await gateway.ask("r1", "one two", max_tokens=50)
+        assert (reply.status, reply.code) == (504, "NoAnswer")
+        assert model.tokens <= await tokens(gateway) <= 50 + 2 * BODY_BYTES
+
+
+@in_loop
+async def test_a_call_that_reached_nobody_costs_nothing(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        prices = {"chat": {"outputPerMillion": 1e6}}
+        servers = [{"url": "http://127.0.0.1:1", "slots": 1}]
+        await gateway.declare([], servers=servers, prices=prices, retry={"attempts": 1})
+        reply = await gateway.ask("r1")
+        assert (reply.status, reply.code) == (503, "ServerUnreachable")
+        row = (await gateway.used())["r1"]
+        assert (row["calls"], row["tries"], row["usd"], row["unpriced"]) == (1, 1, 0, 0)
+        assert await tokens(gateway) == 0
+
+
+@in_loop
+async def test_a_call_that_is_cancelled_costs_what_can_have_been_written(tmp_path: Path) -> None:
+    model = Model(slots=1, held=asyncio.Event())
+    async with hosting(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
+        headers = {"Authorization": f"Bearer {gateway_token(gateway.key, 'r1')}"}
+        body = {"model": "chat", "stream": True, "messages": [{"content": "one two"}]}
+        url = gateway.url + "/v1/chat/completions"
+        reply = await gateway.tasks.post(url, json=body, headers=headers)
+        await reply.content.readany()
+        waiting = asyncio.create_task(gateway.ask("r1", "never sent"))
+        await until(lambda: gateway.endpoint.waiting)
+        waiting.cancel()
+        await until(lambda: not gateway.endpoint.waiting)
+        reply.close()
+        await until(lambda: model.cancelled)
+        await until(lambda: not gateway.endpoint.in_flight)
+        # Four thousand tokens are set aside for an answer that says nothing of its length.
+        assert model.tokens <= await tokens(gateway) <= 3000
+        assert (await gateway.used())["r1"]["tries"] == 1
+
+
+@in_loop
+async def test_a_cap_holds_over_all_runs_of_an_object_and_waits_for_a_new_one(
+    tmp_path: Path,
+) -> None:
+    model = Model()
+    prices = {"chat": {"outputPerMillion": 1e6}}
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], prices=prices)
+        await gateway.grant("r1", "r2", cap_usd=5.0)
+        assert (await gateway.ask("r1", max_tokens=4)).headers["X-Fleetctl-Usd"] == "2.000000000"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(charge, "CAP_WAIT_S", 0.0)
+            refused = await gateway.ask("r2", max_tokens=4)
+        assert (refused.status, refused.code) == (429, "BudgetExceeded")
+        assert refused.headers["x-should-retry"] == "false"
+        waiting = asyncio.create_task(gateway.ask("r2", max_tokens=4))
+        await until(lambda: gateway.state.money._next)
+        assert await gateway.grant("r1", "r2", cap_usd=6.0) == {"uid": 2.0}
+        assert (await waiting).status == 200
+        assert (await gateway.used())["r2"]["refused"] == 1
+        assert gateway.state.ledger.usd_of("uid") == 4.0
+        # A call without a price is let through, and said to have none.
+        assert (await gateway.ask("r1", model="tiny")).status == 200
+        assert (await gateway.used())["r1"]["unpriced"] == 1
+
+
+@in_loop
+async def test_one_more_try_is_within_the_cap_too(tmp_path: Path) -> None:
+    model = Model()
+    model.faults.append(Fault("late"))
+    async with hosting(tmp_path, model) as gateway:
+        spec = {"timeoutSeconds": 0.1, "prices": {"chat": {"outputPerMillion": 1e6}}}
+        await gateway.declare([model], **spec)
+        await gateway.grant("r1", cap_usd=7.0)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(charge, "CAP_WAIT_S", 0.0)
+            assert (await gateway.ask("r1", max_tokens=4)).code == "BudgetExceeded"
+        assert len(model.asked) == 1
+        assert gateway.state.ledger.usd_of("uid") == 4.0
