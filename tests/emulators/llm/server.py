@@ -60,6 +60,10 @@ class Model:
     async def stop(self) -> None:
         await self._runner.cleanup()
 
+    def busy(self) -> asyncio.Semaphore:
+        """`async with` it: one of its slots is taken."""
+        return self._slots
+
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
             return web.json_response({"error": {"message": "bad key"}}, status=401)
