@@ -1,12 +1,18 @@
 """What a call may cost is held before it is asked, and what it did cost is charged after."""
 
+import sqlite3
 import time
 from dataclasses import dataclass
 
 from fleetctl.gateway.asking.call import Call
 from fleetctl.gateway.keeping.ledger import Hold
 from fleetctl.gateway.rules.limits import over_task_limit
-from fleetctl.gateway.rules.refusal import BUDGET_EXCEEDED, LIMIT_REACHED, Refusal
+from fleetctl.gateway.rules.refusal import (
+    BUDGET_EXCEEDED,
+    LIMIT_REACHED,
+    NOT_RECORDED,
+    Refusal,
+)
 from fleetctl.gateway.rules.usage import NOTHING, Tokens, price_usd
 
 # The controller divides what is left among objects five times a second.
@@ -46,14 +52,18 @@ class Charge:
             self._set_aside(0)
 
     async def send(self) -> None:
-        """The worst case is on disk when it returns."""
+        """The worst case is on disk when it returns. Raises Refusal where it cannot be."""
         assert self._hold is not None
         if self._sent:
             self.call.state.ledger.add(self.call.key, tries=1)
             return
         self.call.state.ledger.send(self.call.key, self._hold)
         self._sent = self._counted = True
-        await self.call.state.ledger.durable()
+        try:
+            await self.call.state.ledger.durable()
+        except sqlite3.Error as error:
+            message = f"the gateway cannot write down what a call may cost: {error}"
+            raise Refusal(503, NOT_RECORDED, message) from None
 
     def settle(self, tokens: Tokens) -> None:
         """Of one try. One that cost nothing leaves what is held to the next."""

@@ -6,7 +6,6 @@ ledger is opened again, and one that waited with nothing. What one turn of the l
 transaction: a commit costs more than what is in it.
 """
 
-import asyncio
 import sqlite3
 import time
 from collections import OrderedDict
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fleetctl.gateway.keeping.signal import Signal
+from fleetctl.gateway.keeping.turn import Turn, transaction
 from fleetctl.gateway.rules.usage import Tokens
 
 COUNTS = (
@@ -96,7 +96,7 @@ class Ledger:
         query += " select uid, usd from forgotten) group by uid"
         self._objects: dict[str, float] = dict(self._db.execute(query))
         self._dirty: set[Key] = set()
-        self._committed: asyncio.Future[None] | None = None  # by the turn that writes now
+        self._turn = Turn(self._commit)
 
     def close(self) -> None:
         self._write()
@@ -143,10 +143,7 @@ class Ledger:
         for name, amount in amounts.items():
             row[name] += amount
         self._dirty.add(key)
-        if self._committed is None:
-            loop = asyncio.get_running_loop()
-            self._committed = loop.create_future()
-            loop.call_soon(self._commit)
+        self._turn.begin()
 
     def hold(self, key: Key, hold: Hold) -> None:
         """It counts against limits and caps from here on."""
@@ -197,15 +194,13 @@ class Ledger:
         return tree
 
     async def durable(self) -> None:
-        """Until all that was written is on disk, where a kill of the process leaves it."""
-        if self._committed is not None:
-            await asyncio.shield(self._committed)
+        """Until all that was written is on disk, where a kill of the process leaves it. Raises
+        sqlite3.Error.
+        """
+        await self._turn.durable()
 
     def _commit(self) -> None:
-        committed, self._committed = self._committed, None
         self._write()
-        if committed is not None and not committed.done():
-            committed.set_result(None)
         self.changed.fire()
 
     def _write(self) -> None:
@@ -216,9 +211,8 @@ class Ledger:
             (*key, self.seq, now_s, *(self._rows[key][name] for name in COUNTS))
             for key in self._dirty
         ]
-        self._db.execute("begin")
-        self._db.executemany(_WRITE, rows)
-        self._db.execute("commit")
+        with transaction(self._db):
+            self._db.executemany(_WRITE, rows)
         self._dirty.clear()
         while len(self._rows) > ROWS_MAX:
             self._rows.popitem(last=False)
@@ -234,12 +228,11 @@ class Ledger:
         old: Sequence[tuple[str, str]] = self._db.execute(query, (now_s - FORGET_S,)).fetchall()
         gone = [(run,) for run, tree in old if run not in but and tree not in but]
         self._write()
-        self._db.execute("begin")
-        self._db.executemany(
-            "insert into forgotten select uid, sum(usd) from used where run=? group by uid"
-            " on conflict do update set usd = usd + excluded.usd",
-            gone,
-        )
-        self._db.executemany("delete from used where run=?", gone)
-        self._db.execute("commit")
+        with transaction(self._db):
+            self._db.executemany(
+                "insert into forgotten select uid, sum(usd) from used where run=? group by uid"
+                " on conflict do update set usd = usd + excluded.usd",
+                gone,
+            )
+            self._db.executemany("delete from used where run=?", gone)
         self._rows.clear()
