@@ -37,6 +37,7 @@ REMOTE_PARTS = (
     *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping", "prepare")),
     *(f"checkpoints/{name}.py" for name in ("begin", "mirror", "watch")),
     *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
+    *(f"relay/{name}.py" for name in ("keeper", "process", "client", "calls", "http", "join")),
     *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),
     "remote/setup.py",
     *(f"remote/run/{name}.py" for name in ("attempt", "launching", "looking", "output")),
