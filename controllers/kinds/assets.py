@@ -1,4 +1,4 @@
-"""Volume, Function, Secret, Provider: kinds without runs. Called by the engine; pure."""
+"""Volume, Function, Endpoint, Secret, Provider: kinds without runs. Called by the engine; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetctl.controllers.planning.plan import (
 )
 
 # Kinds that are true as soon as they are said: nothing is made at a provider.
-SAID_KINDS = frozenset({"Secret", "Provider", "Endpoint"})
+SAID_KINDS = frozenset({"Secret", "Provider"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class DesiredAsset:
     users: tuple[str, ...]
     heir: bool = False  # one of the same name was applied after this one was deleted
     removing: bool = False  # a call that removes it, or its forerunner, is under way
+    lacking: tuple[str, str] | None = None  # reason and sentence of what nobody here can make
     problem: str = ""  # the provider's words when it could not be made or removed
 
 
@@ -43,6 +44,11 @@ def reconcile_asset(desired: DesiredAsset) -> Plan:
         return _delete(desired)
     if desired.kind in SAID_KINDS or desired.ready:
         return Plan((), Phase.READY, "Ready")
+    if desired.kind == "Endpoint":
+        if desired.lacking is None:
+            return Plan((), Phase.READY, "Ready")
+        reason, text = desired.lacking
+        return Plan((), Phase.PENDING, reason, text, (text,))
     if desired.removing:
         text = f"the deleted {desired.kind.lower()} of this name is still being removed"
         return Plan((), Phase.PENDING, "Waiting", text, (text,))
@@ -59,6 +65,8 @@ def _delete(desired: DesiredAsset) -> Plan:
         # Without it nobody could look at what runs there, nor end it.
         waiting = (f"still holds something of {', '.join(desired.users)}",)
         return Plan((), Phase.DELETING, "InUse", waiting[0], waiting)
+    if desired.kind == "Endpoint" and not desired.users:
+        return Plan((drop,), Phase.DELETING, "Deleted")
     if desired.kind in SAID_KINDS or keeps_data or desired.removed:
         return Plan((drop,), Phase.DELETING, "Deleted")
     if desired.heir and not desired.removing:

@@ -27,6 +27,7 @@ class Lack(StrEnum):
 _OF_WAITS = {
     "SecretMissing": Lack.MISSING,
     "FunctionMissing": Lack.MISSING,
+    "EndpointMissing": Lack.MISSING,
     "KeyMissing": Lack.MISSING,
     "AccountNotReady": Lack.MISSING,
     "NoProvider": Lack.MISSING,

@@ -54,6 +54,8 @@ OF_OBJECTS = {
 OF_WAITS = {
     "AccessDenied": "The account may not do this; another key or permission lifts it.",
     "Building": "The image is being built; `fleetctl logs --build` shows it.",
+    "EndpointMissing": "An Endpoint that the template names is not declared.",
+    "EndpointNotReady": "An Endpoint that the template names cannot be asked now; it says why.",
     "FunctionMissing": "The Function that the template names is not declared.",
     "KeyMissing": "The controller has no credentials for this provider.",
     "KeyRefused": "The service does not accept the key.",

@@ -70,7 +70,9 @@ class Status(TypedDict, total=False):
     ]
     scratchFreed: Annotated[bool, "whether what its runs left on disk is removed"]
     cost: Annotated[
-        Block, "USD: actual, reserved, estimated, estimatedLow, estimatedHigh; unpricedRuns"
+        Block,
+        "USD: actual, reserved, estimated, estimatedLow, estimatedHigh; unpricedRuns,"
+        " unpricedCalls",
     ]
     budget: Annotated[Block, "of its own `budget`, in USD: maxCost, used, left; warned in percent"]
     lastFailure: Annotated[Block, "index, attempt, reason"]
@@ -104,6 +106,23 @@ class Status(TypedDict, total=False):
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
     warm: Annotated[Block, "of a Function: containers, usdPerSecond, since"]
+    calls: Annotated[int, "of an Endpoint: what it was asked; a list of n prompts is n"]
+    tries: Annotated[int, "of an Endpoint: requests to its servers, repeated ones too"]
+    fallbacks: Annotated[int, "of an Endpoint: calls for which a task took something else"]
+    cacheHits: Annotated[int, "of an Endpoint: answers that its cache gave"]
+    refusedCalls: Annotated[int, "of an Endpoint: calls beyond a limit or a budget"]
+    tokens: Annotated[int, "of an Endpoint: in and out together"]
+    tokensIn: Annotated[int, "of an Endpoint: of prompts and texts"]
+    tokensOut: Annotated[int, "of an Endpoint: of answers"]
+    concurrency: Annotated[int, "of an Endpoint: requests that it lets through at once now"]
+    inFlight: Annotated[int, "of an Endpoint: requests that its servers work on"]
+    queue: Annotated[int, "of an Endpoint: requests that wait for a slot"]
+    servers: Annotated[
+        Sequence[Block], "of an Endpoint: url, state, inFlight, slots, restingSeconds of each"
+    ]
+    latency: Annotated[
+        Block, "of an Endpoint: waitingMsP50, waitingMsP95, answerMsP50, answerMsP95 of late"
+    ]
     state: Annotated[str, "of a Budget: OK, Warning, Exhausted"]
     used: Annotated[float, "of a Budget, in USD: by runs that are over"]
     reserved: Annotated[float | None, "of a Budget, in USD: at worst by live runs; null: no bound"]

@@ -27,6 +27,7 @@ from fleetctl.apply.request.options import (
     with_declared,
 )
 from fleetctl.apply.write.edit import edits_in, keeps_source, manifest_with
+from fleetctl.engine.endpoints.endpoints import MISSING as ENDPOINT_MISSING
 from fleetctl.engine.execute.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.hurry import hurry, hurry_object
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 # Kinds that starts may wait for, and the reason that they wait with.
-_AWAITED = {"Secret": REASON_MISSING, "Function": FUNCTION_MISSING}
+_AWAITED = {"Secret": REASON_MISSING, "Function": FUNCTION_MISSING, "Endpoint": ENDPOINT_MISSING}
 
 
 class Receiver:

@@ -72,6 +72,8 @@ async def _serve(
     from fleetctl.daemon.api import Api
     from fleetctl.engine.engine import Engine
     from fleetctl.engine.execute.secrets import SecretValues
+    from fleetctl.gateway.reach.gateway import DIRECTORY
+    from fleetctl.gateway.reach.process import GatewayProcess
     from fleetctl.tracking.sources import Sources
     from fleetctl.wandb.client import connector
     from fleetctl.wiring.accounts import Accounts
@@ -93,6 +95,7 @@ async def _serve(
         accounts=accounts,
         sources=Sources(home),
         wandb=connector(),
+        gateway=GatewayProcess(home / DIRECTORY),
     )
     providers = engine.state.providers
     engines.append(engine)

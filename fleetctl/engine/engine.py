@@ -17,6 +17,9 @@ from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Aside, Suggestions
+from fleetctl.engine.endpoints.charging import Charging
+from fleetctl.engine.endpoints.endpoints import Endpoints, Link
+from fleetctl.engine.endpoints.grants import Grants
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
@@ -38,6 +41,7 @@ from fleetctl.engine.shared.state import State
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.tick import Ticks
 from fleetctl.engine.wandb.talks import Talks
+from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.providers.contract.base import Backend, Reachable, Resolving
 from fleetctl.stores.base import Store
 from fleetctl.tracking.sources import Sources
@@ -67,9 +71,11 @@ class Engine:
         sources: Sources | None = None,
         aside: Aside = asyncio.to_thread,
         wandb: Connect | None = None,
+        gateway: Gateway | None = None,
     ) -> None:
         """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
-        W&B's service; None = no sweep of it is served.
+        W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
+        can ask one.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -83,12 +89,16 @@ class Engine:
         self.sleepers = Sleepers(state)
         self.watcher = Watcher(state, self.rate_limiters)
         self.market = Market(state, accounts=accounts, admit=self._admit)
+        self._charges = Charges(state)
+        self._budgets = Budgets(state, market=self.market, charges=self._charges)
+        self.endpoints = self._endpoints_of(gateway, secrets or _no_secrets)
         self._admission = Admission(state, market=self.market, rate_limiters=self.rate_limiters)
         self.effects = Effects(
             state,
             rate_limiters=self.rate_limiters,
             exceeded=self._admission.exceeded,
             secrets=secrets or _no_secrets,
+            join=self.endpoints.join,
         )
         self._leftovers = Leftovers(
             backend=state.providers.get,
@@ -105,12 +115,18 @@ class Engine:
         )
         self.ticks = self._ticks_of(state)
 
+    def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
+        if gateway is None:
+            return Endpoints(self.state, secrets=secrets)
+        grants = Grants(self.state, gateway, self._budgets)
+        charging = Charging(self.state, charges=self._charges, budgets=self._budgets, grants=grants)
+        link = Link(gateway, grants, charging)
+        return Endpoints(self.state, secrets=secrets, link=link)
+
     def _ticks_of(self, state: State) -> Ticks:
         """What decides, wired: each part is told what it needs, and none knows the engine."""
-        charges = Charges(state)
-        records = Records(state, charges)
+        records = Records(state, self._charges)
         reading = Reading(state, look=self.watcher.look)
-        budgets = Budgets(state, market=self.market, charges=charges)
         answers = Answers(
             state,
             records=records,
@@ -130,7 +146,7 @@ class Engine:
             records=records,
             admission=self._admission,
             market=self.market,
-            budgets=budgets,
+            budgets=self._budgets,
             leftovers=self._leftovers,
             drop_call=self.effects.drop,
         )
@@ -140,11 +156,12 @@ class Engine:
             intents=intents,
             admission=self._admission,
             market=self.market,
-            budgets=budgets,
+            budgets=self._budgets,
             troubles=self.troubles,
             sleepers=self.sleepers,
             suggestions=self._suggestions,
             talks=self._talks,
+            endpoints=self.endpoints,
             provided=self._provided,
         )
         return Ticks(
@@ -155,8 +172,8 @@ class Engine:
             intake=Intake(answers, observations),
             records=records,
             admission=self._admission,
-            charges=charges,
-            budgets=budgets,
+            charges=self._charges,
+            budgets=self._budgets,
             effects=self.effects,
             provided=self._provided,
         )
@@ -206,6 +223,8 @@ class Engine:
             self._help(recovery.go_on)
         self._help(partial(sweep_forever, self.state, self.rate_limiters))
         self._help(partial(forget_forever, self.state))
+        self._help(self.endpoints.tend)
+        self._help(self.endpoints.listen)
         for name in self.state.providers:
             self._watch(name)
         try:
@@ -218,6 +237,7 @@ class Engine:
                 task.cancel()
             await self._suggestions.close()
             await self._talks.close()
+            await self.endpoints.close()
             await self.effects.cancel_all()
             await self._leftovers.close()
             await cancel(helpers)

@@ -16,6 +16,7 @@ from fleetctl.gateway.cache import Cache
 from fleetctl.gateway.control import control_app
 from fleetctl.gateway.data import data_app
 from fleetctl.gateway.ledger import Ledger
+from fleetctl.gateway.reach.gateway import KEY, LEDGER, PORT, SOCKET
 from fleetctl.gateway.state import State
 
 IDLE_S = 600.0  # without grants and without a word of the controller
@@ -41,7 +42,7 @@ async def _run(directory: Path) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    ledger = Ledger(directory / "ledger.db")
+    ledger = Ledger(directory / LEDGER)
     async with ClientSession(
         connector=TCPConnector(limit=0), cookie_jar=DummyCookieJar(), trust_env=False
     ) as client:
@@ -49,7 +50,7 @@ async def _run(directory: Path) -> None:
         data = await _listen(data_app(state))
         await _bind(data, directory)
         control = await _listen(control_app(state))
-        socket = directory / "control.sock"
+        socket = directory / SOCKET
         socket.unlink(missing_ok=True)
         await web.UnixSite(control, str(socket)).start()
         await _until_ended(state)
@@ -67,7 +68,7 @@ async def _listen(app: web.Application) -> web.AppRunner:
 
 async def _bind(runner: web.AppRunner, directory: Path) -> None:
     """The port of last time when it is free, so that the addresses of living tasks stay true."""
-    file = directory / "port"
+    file = directory / PORT
     before = file.read_text().strip() if file.exists() else ""
     try:
         site = web.TCPSite(runner, "127.0.0.1", int(before) if before.isdecimal() else 0)
@@ -82,10 +83,10 @@ async def _bind(runner: web.AppRunner, directory: Path) -> None:
 def _key(directory: Path) -> bytes:
     """32 bytes, made by whoever comes first."""
     with contextlib.suppress(FileExistsError):
-        fd = os.open(directory / "key", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        fd = os.open(directory / KEY, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         os.write(fd, secrets.token_bytes(32))
         os.close(fd)
-    return (directory / "key").read_bytes()
+    return (directory / KEY).read_bytes()
 
 
 async def _until_ended(state: State) -> None:

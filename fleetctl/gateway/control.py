@@ -1,6 +1,7 @@
 """The controller's side of the gateway: endpoints and grants in, usage and health out."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -69,6 +70,10 @@ def control_app(state: State) -> web.Application:
         state.ended.set()
         return web.json_response({})
 
+    async def ping(_: web.Request) -> web.Response:
+        return web.json_response({"pid": os.getpid()})
+
+    app.router.add_get("/ping", ping)
     app.router.add_put("/endpoints", put_endpoints)
     app.router.add_put("/grants", put_grants)
     app.router.add_get("/usage", usage)

@@ -195,6 +195,56 @@ class Entry:
     namespace: str = DEFAULT_NAMESPACE
 
 
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What was asked of an endpoint: sums. hits: answers that a cache gave. refused: by a limit or
+    a budget. unpriced: calls of models whose price nobody knows.
+    """
+
+    calls: int = 0
+    tries: int = 0
+    fallbacks: int = 0
+    hits: int = 0
+    refused: int = 0
+    unpriced: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one run asked of one endpoint in all, as its gateway counted it last. times_ms: waiting
+    for a slot, p50 and p95, and answering, p50 and p95; None while nobody knows.
+    """
+
+    run: str
+    endpoint: str  # its name
+    endpoint_uid: str  # empty: it is gone
+    total: Calls
+    times_ms: tuple[float | None, float | None, float | None, float | None] = (None,) * 4
+
+
+class CallStore(Protocol):
+    """What runs asked of model endpoints. Goes with the runs; the sums go with the endpoint."""
+
+    def keep(self, asked: Sequence[Asked]) -> list[float]:
+        """Put each in place of what was known, and add the difference to the endpoint's sum. By how
+        much the USD of each rose; what is heard twice adds nothing.
+        """
+        ...
+
+    def usd_of(self, uid: str) -> float:
+        """What all runs of an object came to."""
+        ...
+
+    def sum_of(self, endpoint_uid: str) -> Calls: ...
+
+    def forget(self, endpoint_uid: str) -> None:
+        """Its sum; it is, or is about to be, deleted."""
+        ...
+
+
 class LedgerStore(Protocol):
     """Spending that outlives its objects: dropping a resource takes nothing out of it."""
 
@@ -292,6 +342,9 @@ class Store(Protocol):
 
     @property
     def ledger(self) -> LedgerStore: ...
+
+    @property
+    def calls(self) -> CallStore: ...
 
     @property
     def creates(self) -> CreateStore: ...

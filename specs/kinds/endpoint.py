@@ -162,7 +162,7 @@ class EndpointSpec(Spec):
     models: dict[Alias, NonEmptyText] = Field(
         default_factory=dict,
         max_length=100,
-        description="Tasks' name of a model -> the servers'; the first is the usual one; default: any.",
+        description="What tasks call a model -> what servers do, the first is usual; default: any.",
     )
     api_key: ApiKey | None = Field(default=None, description="Their key; default: they need none.")
     concurrency: Annotated[PositiveCount, Field(le=SLOTS_MAX)] | Literal["auto"] | None = Field(

@@ -11,7 +11,7 @@ from store_worlds import WORLDS, FixedClock, World, begin, job, put, run
 
 from fleetctl.common.errors import Conflict, NotFound, StoreError
 from fleetctl.controllers.model import Metric, RunState
-from fleetctl.stores.base import EventRow, Remembered
+from fleetctl.stores.base import Asked, Calls, EventRow, Remembered
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 
@@ -69,6 +69,30 @@ def test_creates_are_kept_by_provider_as_long_as_they_matter(store: SqliteStore)
     assert store.creates.times("modal") == [20.0, 75.0]
     assert store.creates.times("daytona") == [15.0]
     assert store.creates.times("local") == []
+
+
+def test_what_was_asked_of_an_endpoint_adds_up_once(store: SqliteStore) -> None:
+    put(store, job())
+    begin(store, run())
+
+    def hear(calls: int, usd: float, name: str = run().name) -> list[float]:
+        total = Calls(calls=calls, tries=calls, tokens_in=10 * calls, usd=usd)
+        with store.transaction():
+            return store.calls.keep([Asked(name, "small", "e1", total, (1.0, 2.0, 3.0, 4.0))])
+
+    assert hear(3, 0.5) == [0.5]
+    assert hear(3, 0.5) == [0.0]  # heard twice
+    assert hear(5, 0.75) == [0.25]
+    assert hear(9, 9.0, "nobody's") == [0.0]
+    assert store.calls.usd_of("u1") == 0.75
+    assert store.calls.sum_of("e1") == Calls(calls=5, tries=5, tokens_in=50, usd=0.75)
+    assert store.calls.sum_of("e2") == Calls()
+    with store.transaction():
+        store.resources.delete("u1")
+    assert store.calls.sum_of("e1").calls == 5  # the sums outlive the runs
+    with store.transaction():
+        store.calls.forget("e1")
+    assert store.calls.sum_of("e1") == Calls()
 
 
 def test_a_replacement_keeps_the_status_and_raises_the_version(store: SqliteStore) -> None:

@@ -5,6 +5,7 @@ passes.py, which carries out and writes what is decided here.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.kinds.assets import DesiredAsset, reconcile_asset
@@ -29,9 +30,18 @@ if TYPE_CHECKING:
 ASSET_KINDS = frozenset({"Volume", "Function"})
 
 
-def asset_plan(state: State, market: Market, budgets: Budgets, track: Track) -> Plan:
-    """What to make or remove; what no budget pays for waits."""
-    return _afforded(state, budgets, track, reconcile_asset(_desired_asset(state, market, track)))
+def asset_plan(
+    state: State,
+    market: Market,
+    budgets: Budgets,
+    track: Track,
+    lacking: tuple[str, str] | None = None,
+) -> Plan:
+    """What to make or remove; what no budget pays for waits. lacking: reason and sentence of what
+    is not here to be made, such as a server.
+    """
+    desired = replace(_desired_asset(state, market, track), lacking=lacking)
+    return _afforded(state, budgets, track, reconcile_asset(desired))
 
 
 def asset_status(
@@ -127,4 +137,5 @@ def _named(resource: Resource) -> set[tuple[str, str]]:
     spec = json.loads(resource.spec)
     template = spec if resource.kind == "Function" else spec.get("template") or {}
     named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
+    named |= {("Endpoint", name) for name in template.get("endpoints", ())}
     return named | ({("Function", template["function"])} if "function" in template else set())

@@ -22,6 +22,7 @@ from fleetctl.controllers.planning.plan import (
 )
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.decide.assets import ASSET_KINDS
+from fleetctl.engine.endpoints.endpoints import KIND as ENDPOINT
 from fleetctl.engine.execute.leftovers import leftover
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
 from fleetctl.specs.values.hashing import canonical_json
@@ -193,6 +194,7 @@ class Intents:
         if track.resource.kind == FUNCTION:
             self._budgets.warming.gone(track, self._budgets.shared(track))
         self._state.store.cache.forget(uid)
+        self._state.store.calls.forget(uid)
         self._state.store.resources.delete(uid)
         self._state.tracks.let_go(uid)
         self._state.queue.discard(uid)
@@ -203,7 +205,7 @@ class Intents:
         for track in self._state.tracks.assets.values():
             deleted = track.resource.deleted_at_s is not None
             waits = deleted or (track.resource.kind in ASSET_KINDS and not track.asset.ready)
-            if track.resource.kind in (*ASSET_KINDS, PROVIDER) and waits:
+            if track.resource.kind in (*ASSET_KINDS, PROVIDER, ENDPOINT) and waits:
                 self._state.queue.add(track.resource.uid)
 
 

@@ -24,6 +24,7 @@ from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
 from fleetctl.engine.decide.load import taken_from
+from fleetctl.engine.endpoints.endpoints import KIND as ENDPOINT
 from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.decide.intents import Intents
     from fleetctl.engine.decide.load import Reading
     from fleetctl.engine.decide.suggestions import Suggestions
+    from fleetctl.engine.endpoints.endpoints import Endpoints
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.observe.troubles import Troubles
     from fleetctl.engine.shared.state import State
@@ -62,12 +64,14 @@ class Passes:
         sleepers: Sleepers,
         suggestions: Suggestions,
         talks: Talks,
+        endpoints: Endpoints,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._reading, self._intents = state, reading, intents
         self._admission, self._market, self._budgets = admission, market, budgets
         self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
         self._suggestions, self._talks = suggestions, talks
+        self._endpoints = endpoints
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -84,10 +88,7 @@ class Passes:
         if kind == BUDGET:
             self._budget(track, now_s)
         elif track.work is None:
-            plan = asset_plan(self._state, self._market, self._budgets, track)
-            self._intents.record_asset(track, plan)
-            status = asset_status(self._state, self._admission, self._budgets, track, plan, now_s)
-            self._write_status(track, status)
+            self._asset(track, now_s)
         else:
             self._runs(track.work, now_s)
 
@@ -108,6 +109,18 @@ class Passes:
             assert isinstance(track.spec, BudgetSpec)
             account = self._budgets.account(track, track.spec, now_s)
             self._write_status(track, budget_status(self._state, track, account, now_s))
+
+    def _asset(self, track: Track, now_s: float) -> None:
+        """The pass of what stands for something, and runs nothing."""
+        is_endpoint = track.resource.kind == ENDPOINT and track.resource.uid in self._state.tracks
+        lacking = self._endpoints.lacking(track) if is_endpoint else None
+        plan = asset_plan(self._state, self._market, self._budgets, track, lacking)
+        self._intents.record_asset(track, plan)
+        status = asset_status(self._state, self._admission, self._budgets, track, plan, now_s)
+        if is_endpoint:
+            # Of one that is to go, what it waits for says more than how it stands.
+            status = {**self._endpoints.status(track), **status}
+        self._write_status(track, status)
 
     def _runs(self, work: Work, now_s: float) -> None:
         """The pass of what has units."""

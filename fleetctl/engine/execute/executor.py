@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -58,7 +58,7 @@ ROOM_LOOK_S = 1.0  # while a lowered limit is exceeded, which is rare and short
 
 class Effects:
     """rate limiters: by provider. exceeded: more is held there than there may be. secrets: finds
-    values.
+    values. join: gives a start what its program finds its endpoints by.
     """
 
     def __init__(
@@ -68,11 +68,12 @@ class Effects:
         rate_limiters: Mapping[str, RateLimiter],
         exceeded: Callable[[str], bool],
         secrets: Callable[[tuple[str, ...], str], Found],
+        join: Callable[[Work, RunRequest], Awaitable[RunRequest]],
     ) -> None:
         self._state = state
         self._rate_limiters = rate_limiters
         self._exceeded = exceeded
-        self._secrets = secrets
+        self._secrets, self._join = secrets, join
         self._tasks: dict[
             str, asyncio.Task[None]
         ] = {}  # by run or sandbox name, or by uid for assets
@@ -198,7 +199,7 @@ class Effects:
     async def _start(self, work: Work, run: Run) -> None:
         tell = self._state.inbox.tell
         try:
-            order = self._order(work, run)
+            order = await self._join(work, self._order(work, run))
             handle = await guarded(self._start_call(run, order), what="start", key=run.name)
             if isinstance(handle, NoAnswer):
                 tell(StartUnknown(run.name, handle.why))

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def reserve(state: State, account: Account, track: Track, now_s: float) -> None:
-    """Add the live runs of an object."""
+    """Add the live runs of an object, and the calls of endpoints that they make now."""
     work = track.work
+    account.reserved_usd += state.calling_usd.get(track.resource.uid, 0.0)
     for run in _live(state, track):
         worst_usd = None if work is None else _worst_now_usd(state, work, run, now_s)
         usd = budget.reserved_usd(run, worst_usd=worst_usd, now_s=now_s)

@@ -57,6 +57,9 @@ class State:
         # Uids of sweeps at W&B that are to be talked about at once. By hurry.py; emptied by
         # wandb/talks.py.
         self.hurried: set[str] = set()
+        # Uid of an object -> what its calls of endpoints under way may cost at worst, in USD. By
+        # endpoints/charging.py.
+        self.calling_usd: dict[str, float] = {}
         # Provider -> sandboxes of ours without a record. By execute/orphan_sweep.py.
         self.unrecorded: dict[str, int] = {}
         # Since when answers to our calls are known. By tick.py, which may start over.

@@ -238,6 +238,41 @@ ON CONFLICT (day, namespace, labels) DO UPDATE SET usd = usd + excluded.usd,
 -- name: read_ledger
 SELECT day, labels, usd, unpriced_s, namespace FROM ledger ORDER BY day, namespace, labels;
 
+-- name: calls_of_run
+SELECT runs.run_id, endpoint, calls, tries, fallbacks, hits, refused, unpriced, tokens_in,
+    tokens_out, calls.usd
+FROM runs LEFT JOIN calls ON calls.run_id = runs.run_id AND endpoint = ?2 WHERE name = ?1;
+
+-- name: keep_calls
+INSERT OR REPLACE INTO calls (run_id, endpoint, calls, tries, fallbacks, hits, refused, unpriced,
+    tokens_in, tokens_out, usd, waiting_ms_p50, waiting_ms_p95, answer_ms_p50, answer_ms_p95)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_asked
+INSERT INTO asked (uid, calls, tries, fallbacks, hits, refused, unpriced, tokens_in, tokens_out,
+    usd)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (uid) DO UPDATE SET calls = calls + excluded.calls, tries = tries + excluded.tries,
+    fallbacks = fallbacks + excluded.fallbacks, hits = hits + excluded.hits,
+    refused = refused + excluded.refused, unpriced = unpriced + excluded.unpriced,
+    tokens_in = tokens_in + excluded.tokens_in, tokens_out = tokens_out + excluded.tokens_out,
+    usd = usd + excluded.usd;
+
+-- name: read_asked
+SELECT calls, tries, fallbacks, hits, refused, unpriced, tokens_in, tokens_out, usd FROM asked
+WHERE uid = ?;
+
+-- name: forget_asked
+DELETE FROM asked WHERE uid = ?;
+
+-- name: calls_usd
+SELECT coalesce(sum(calls.usd), 0)
+FROM resources CROSS JOIN runs USING (rid) CROSS JOIN calls USING (run_id) WHERE uid = ?;
+
+-- name: thin_calls
+DELETE FROM calls WHERE (run_id, endpoint) IN (SELECT run_id, endpoint
+    FROM runs CROSS JOIN calls USING (run_id) WHERE rid = ? LIMIT ?);
+
 -- name: add_create
 INSERT INTO creates (provider, at_s) VALUES (?, ?);
 

@@ -141,6 +141,40 @@ CREATE TABLE checkpoints (
     PRIMARY KEY (run_id, step, path)
 ) WITHOUT ROWID;
 
+-- What runs asked of endpoints, as their gateway counted it last: totals of each run.
+CREATE TABLE calls (
+    run_id INTEGER NOT NULL,
+    endpoint TEXT NOT NULL,        -- its name, in the namespace of the run's object
+    calls INTEGER NOT NULL,
+    tries INTEGER NOT NULL,
+    fallbacks INTEGER NOT NULL,
+    hits INTEGER NOT NULL,         -- answers that a cache gave
+    refused INTEGER NOT NULL,      -- by a limit or a budget
+    unpriced INTEGER NOT NULL,     -- calls of models whose price nobody knows
+    tokens_in INTEGER NOT NULL,
+    tokens_out INTEGER NOT NULL,
+    usd REAL NOT NULL,
+    waiting_ms_p50 REAL,           -- for a slot
+    waiting_ms_p95 REAL,
+    answer_ms_p50 REAL,
+    answer_ms_p95 REAL,
+    PRIMARY KEY (run_id, endpoint)
+) WITHOUT ROWID;
+
+-- The sums of all that endpoints were asked, also by runs that are gone.
+CREATE TABLE asked (
+    uid TEXT PRIMARY KEY,          -- of the Endpoint
+    calls INTEGER NOT NULL,
+    tries INTEGER NOT NULL,
+    fallbacks INTEGER NOT NULL,
+    hits INTEGER NOT NULL,
+    refused INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    tokens_in INTEGER NOT NULL,
+    tokens_out INTEGER NOT NULL,
+    usd REAL NOT NULL
+) WITHOUT ROWID;
+
 -- What succeeded, by its content, for units that are the same work. Goes with the object that it
 -- came from; bounded by base.CACHE_ROWS_MAX and CACHE_BYTES_MAX.
 CREATE TABLE cache (

@@ -31,7 +31,11 @@ class SqliteGone:
             objects, size = state.execute(self._sql["sum_gone"]).fetchone()
             if objects <= objects_max and size <= bytes_max:
                 return False
-        parts = {"thin_metrics": STEP_METRICS_MAX, "thin_checkpoints": STEP_METRICS_MAX}
+        parts = {
+            "thin_metrics": STEP_METRICS_MAX,
+            "thin_checkpoints": STEP_METRICS_MAX,
+            "thin_calls": STEP_RUNS_MAX,
+        }
         for query, most in (*parts.items(), ("thin_results", STEP_RUNS_MAX)):
             if state.execute(self._sql[query], (rid, most)).rowcount == most:
                 return True

@@ -20,7 +20,7 @@ from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.creates import SqliteCreates
 from fleetctl.stores.sqlite.events import SqliteEvents, drop_orphans
 from fleetctl.stores.sqlite.gone import SqliteGone
-from fleetctl.stores.sqlite.ledger import SqliteLedger
+from fleetctl.stores.sqlite.ledger import SqliteCalls, SqliteLedger
 from fleetctl.stores.sqlite.resources import SqliteResources
 from fleetctl.stores.sqlite.runs import SqliteRuns
 from fleetctl.stores.sqlite.session import Files, Hook, Hooks, Session, superseded
@@ -39,6 +39,7 @@ class SqliteStore:
         self.sleep = SqliteSleep(session)
         self.runs = SqliteRuns(session)
         self.ledger = SqliteLedger(session)
+        self.calls = SqliteCalls(session)
         self.creates = SqliteCreates(session)
         self.cache = SqliteCache(session)
         self.events = SqliteEvents(session)

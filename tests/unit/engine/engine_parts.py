@@ -13,6 +13,7 @@ from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Suggestions
+from fleetctl.engine.endpoints.endpoints import Endpoints
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.rate_limit import RateLimiters
@@ -151,8 +152,13 @@ class Parts:
             sleepers=self.sleepers,
             suggestions=Suggestions(self.state, aside=asyncio.to_thread),
             talks=Talks(self.state, connect=None, secrets=lambda names, within: Found(), beat_s=1),
+            endpoints=self.endpoints,
             provided=self._provide,
         )
+
+    @cached_property
+    def endpoints(self) -> Endpoints:
+        return Endpoints(self.state, secrets=lambda names, namespace: Found())
 
     @cached_property
     def effects(self) -> Effects:
@@ -161,6 +167,7 @@ class Parts:
             rate_limiters=self.rate_limiters,
             exceeded=self.admission.exceeded,
             secrets=lambda names, namespace: Found(),
+            join=self.endpoints.join,
         )
 
     # -- what a test says --------------------------------------------------------------------------

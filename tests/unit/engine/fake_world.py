@@ -31,6 +31,7 @@ from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.shared.settings import Settings
+from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.manifest import Manifest
 from fleetctl.providers.contract.base import (
     FunctionAsset,
@@ -288,11 +289,12 @@ class Fleet:
         contract: Contract = CONTRACT,
         settings: Settings = Settings(),  # noqa: B008 - frozen
         secrets: Callable[[tuple[str, ...], str], Found] | None = None,
+        gateway: Gateway | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.database = MemoryDatabase()
         self.settings = settings
-        self.secrets = secrets
+        self.secrets, self.gateway = secrets, gateway
         self.providers = {name: FakeProvider(self.clock, contract=contract) for name in names}
         self.fail_commits = 0
         self.works: list[object] = []  # what becomes of long work: HANG, or an error
@@ -383,6 +385,7 @@ class Fleet:
             settings=self.settings,
             secrets=self.secrets,
             aside=self.aside,
+            gateway=self.gateway,
         )
         for provider in self.providers.values():
             provider.notify = engine.notify

@@ -24,15 +24,15 @@ class Gateway:
 
     async def start(self) -> None:
         # A port file of the life before is a port that no one listens at yet.
-        (self.directory / "control.sock").unlink(missing_ok=True)
+        (self.directory / "sock").unlink(missing_ok=True)
         self.process = subprocess.Popen([sys.executable, "-m", "fleetctl.gateway", self.directory])
         async with asyncio.timeout(LIFE_S):
-            while not (self.directory / "control.sock").exists():
+            while not (self.directory / "sock").exists():
                 await asyncio.sleep(0.01)
         self.key = (self.directory / "key").read_bytes()
         port = (self.directory / "port").read_text().strip()
         self.url = f"http://127.0.0.1:{port}"
-        socket = str(self.directory / "control.sock")
+        socket = str(self.directory / "sock")
         self.control = aiohttp.ClientSession("http://x", connector=aiohttp.UnixConnector(socket))
         self.tasks = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 

@@ -20,7 +20,7 @@ from fleetctl.common import home as places
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores import filesystem, state_dir
-from fleetctl.stores.base import EventRow
+from fleetctl.stores.base import Calls, EventRow
 from fleetctl.stores.codes import SCHEMA_VERSION
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import open_store
@@ -388,8 +388,15 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 # Upgrades
 
 
+def before_calls(state: Path) -> None:
+    """As a store was before version 8."""
+    for table in ("calls", "asked"):
+        alter(state, f"DROP TABLE {table}")
+
+
 def before_checkpoints(state: Path) -> None:
     """As a store was before version 7."""
+    before_calls(state)
     alter(state, "DROP TABLE checkpoints")
     for column in ("resumed_step", "saved_step"):
         alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
@@ -432,6 +439,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     assert store.creates.times("modal") == []
     assert {run.saved_step for run in runs} == {None}
     assert store.runs.checkpoints_of("u1") == []
+    assert store.calls.sum_of("e1") == Calls()
     store.close()
     assert [run.usd_per_s for run in runs] == [None] * 200
     with Reader(home) as reader:

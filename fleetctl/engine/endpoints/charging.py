@@ -1,0 +1,83 @@
+"""What runs asked of endpoints, taken into the store: counts of each run, sums of each endpoint,
+and USD into the ledger that budgets are counted from. All of one hearing in one transaction, as
+totals: what is heard twice, after a crash of either side, is charged once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.stores.base import Asked, Calls
+from fleetctl.tracking.track import Track, track_of
+
+if TYPE_CHECKING:
+    from fleetctl.engine.endpoints.grants import Grants
+    from fleetctl.engine.money.budgets import Budgets
+    from fleetctl.engine.money.ledger import Charges
+    from fleetctl.engine.shared.state import State
+
+_COUNTS = tuple(it.name for it in fields(Calls))
+_TIMES = ("waiting_ms_p50", "waiting_ms_p95", "answer_ms_p50", "answer_ms_p95")
+
+
+class Charging:
+    def __init__(self, state: State, *, charges: Charges, budgets: Budgets, grants: Grants) -> None:
+        self._state, self._charges, self._budgets = state, charges, budgets
+        self._grants = grants
+        self._reserved: dict[tuple[str, str], tuple[str, float]] = {}  # run, endpoint -> uid, USD
+
+    def hear(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Raises StoreError; then nothing of it was taken in."""
+        asked = [_asked(row, self._endpoint(row)) for row in rows]
+        state, owners = self._state, [str(row.get("uid") or "") for row in rows]
+        with state.store.transaction():
+            risen = state.store.calls.keep(asked)
+            for uid, usd in zip(owners, risen, strict=True):
+                self._charge(uid, usd)
+            self._charges.write()
+        for row, uid, usd in zip(rows, owners, risen, strict=True):
+            self._reserve(row, uid)
+            self._grants.heard(uid, usd)
+        for uid in {*owners, *(it.endpoint_uid for it in asked if it.endpoint_uid)}:
+            if uid in state.tracks:
+                state.poke(uid)
+
+    def _endpoint(self, row: Mapping[str, Any]) -> str:
+        """Its uid; empty for one that is gone."""
+        found = self._state.store.resources.get("Endpoint", row["endpoint"], row["namespace"])
+        return found.uid if found is not None else ""
+
+    def _charge(self, uid: str, usd: float) -> None:
+        track = self._state.tracks.get(uid) or self._sleeping(uid)
+        if track is None or not usd:
+            return
+        self._charges.add(track, usd, 0.0)
+        if track.work is not None:
+            track.work.history.charged(usd)
+        for account in self._budgets.shared(track):
+            account.charged_usd += usd
+
+    def _sleeping(self, uid: str) -> Track | None:
+        """Of an object that is over, whose last calls are heard of now."""
+        row = self._state.store.resources.of(uid)
+        return track_of(row) if row is not None else None
+
+    def _reserve(self, row: Mapping[str, Any], uid: str) -> None:
+        """What calls under way may cost at worst counts as what live runs may."""
+        key = str(row["run"]), str(row["endpoint"])
+        reserved_usd = float(row.get("reserved_usd") or 0.0)
+        _, before_usd = self._reserved.pop(key, (uid, 0.0))
+        if reserved_usd:
+            self._reserved[key] = uid, reserved_usd
+        calling = self._state.calling_usd
+        calling[uid] = max(0.0, calling.get(uid, 0.0) + reserved_usd - before_usd)
+        if not any(owner == uid for owner, _ in self._reserved.values()):
+            calling.pop(uid, None)
+
+
+def _asked(row: Mapping[str, Any], endpoint_uid: str) -> Asked:
+    total = Calls(**{name: row.get(name) or 0 for name in _COUNTS})
+    first, *others = (row.get(name) for name in _TIMES)
+    return Asked(row["run"], row["endpoint"], endpoint_uid, total, (first, *others))  # type: ignore[arg-type]

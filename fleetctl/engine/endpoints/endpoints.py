@@ -1,0 +1,280 @@
+"""The endpoints of an engine: their gateway is up while there is one, knows them and who may call,
+and what it counted is taken in. Starts wait here for an endpoint that nobody can ask yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fleetctl.common.errors import StoreError, Unavailable
+from fleetctl.common.tasks import woken
+from fleetctl.engine.endpoints.charging import Charging
+from fleetctl.engine.endpoints.grants import Grants, grant_of
+from fleetctl.engine.endpoints.standing import lacking, standing
+from fleetctl.engine.execute.secrets import Found
+from fleetctl.gateway.reach.gateway import Gateway, Served
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.specs.kinds.endpoint import EndpointSpec
+from fleetctl.specs.kinds.registry import parse_spec
+from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.namespaces import object_key
+
+if TYPE_CHECKING:
+    from fleetctl.controllers.vocabulary.status_keys import Status
+    from fleetctl.engine.shared.state import State
+    from fleetctl.tracking.track import Track, Work
+
+log = logging.getLogger("fleetctl.engine")
+
+KIND = "Endpoint"
+MISSING, NOT_READY = "EndpointMissing", "EndpointNotReady"
+REFRESH_S = 2.0  # between two looks at how busy they are
+PROBE_S = 15.0  # between two questions to servers that answer
+EAGER_S = 2.0  # and to such that do not
+HEAR_GAP_S = 0.5  # between two transactions with what was asked
+LISTEN_S = 10.0
+Secrets = Callable[[tuple[str, ...], str], Found]
+Health = Mapping[str, Any]
+
+
+class Link(NamedTuple):
+    """The gateway, what it is told and what is heard of it."""
+
+    gateway: Gateway
+    grants: Grants
+    charging: Charging
+
+
+class Endpoints:
+    """link: None = this engine has no gateway, and its endpoints are never ready."""
+
+    def __init__(self, state: State, *, secrets: Secrets, link: Link | None = None) -> None:
+        self._state, self._secrets, self._link = state, secrets, link
+        self._health: dict[tuple[str, str], Health] = {}  # by namespace and name
+        self._trouble: Unavailable | None = None  # with the gateway itself
+        self._keyless: dict[tuple[str, str], Unavailable] = {}
+        self._served: list[Served] | None = None  # as the gateway was told last
+        self._woken = asyncio.Event()
+        self._seq = 0
+
+    # -- starts ------------------------------------------------------------------------------------
+
+    async def join(self, work: Work, request: RunRequest) -> RunRequest:
+        """The same with what its program finds its endpoints by. Raises Unavailable: it waits."""
+        names, namespace = request.template.endpoints, work.resource.namespace
+        if not names:
+            return request
+        specs = {name: self._spec(name, namespace) for name in names}
+        first = specs[names[0]]
+        if any(spec.reach != first.reach for spec in specs.values()):
+            raise Unavailable(
+                "its endpoints have not the same `reach`, and a task has one way to ask",
+                reason=NOT_READY,
+                hint="give all of them `Gateway`, or all `Direct`",
+            )
+        if first.reach == "Direct":
+            return replace(request, secrets={**request.secrets, **self._direct(first, namespace)})
+        for name, spec in specs.items():
+            self._must_be_ready(name, namespace, spec)
+        assert self._link is not None, "they are ready"
+        if not await self._link.grants.admit(grant_of(work, request.run, names)):
+            raise Unavailable(
+                "what its endpoints were asked takes all that its budget has left",
+                reason="BudgetExhausted",
+                hint="raise the budget's `maxCost`",
+            )
+        url, token = self._link.gateway.access(request.run)
+        return replace(request, endpoints=EndpointAccess(names, first.models, url, token))
+
+    def _spec(self, name: str, namespace: str) -> EndpointSpec:
+        resource = self._state.store.resources.get(KIND, name, namespace)
+        if resource is None:
+            # A deleted one serves its users to their end.
+            tracks = (it.resource for it in self._declared())
+            key = object_key(KIND, name, namespace)
+            resource = next((it for it in tracks if it.key == key), None)
+        if resource is None:
+            raise Unavailable(
+                f"{object_key(KIND, name, namespace)} is not declared",
+                reason=MISSING,
+                hint=f"apply a manifest of kind Endpoint with the name `{name}`",
+            )
+        spec = parse_spec(KIND, resource.spec)
+        assert isinstance(spec, EndpointSpec)
+        return spec
+
+    def _must_be_ready(self, name: str, namespace: str, spec: EndpointSpec) -> None:
+        found = self._lacking(name, namespace, spec)
+        if found is not None:
+            self._woken.set()
+            reason, message, hint = found
+            key = object_key(KIND, name, namespace)
+            text = f"{key}: {message}" if reason == NOT_READY else f"{key}: {reason}: {message}"
+            raise Unavailable(text, reason=NOT_READY, hint=hint, retry_after_s=EAGER_S / 2)
+
+    def _lacking(
+        self, name: str, namespace: str, spec: EndpointSpec
+    ) -> tuple[str, str, str] | None:
+        trouble = self._keyless.get((namespace, name)) or self._trouble
+        if spec.reach != "Direct":
+            if self._link is None:
+                return NOT_READY, "this controller has no gateway", ""
+            if trouble is not None:
+                return trouble.reason, str(trouble), trouble.hint or ""
+        return lacking(spec, self._health.get((namespace, name)))
+
+    def _direct(self, spec: EndpointSpec, namespace: str) -> Mapping[str, str]:
+        """The first server's address and the key itself, as secrets."""
+        key, url = self._key(spec, namespace), spec.servers[0].url.rstrip("/").removesuffix("/v1")
+        usual = next(iter(spec.models.values()), None)
+        return {
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "OPENAI_API_KEY": key or "none",
+            "OLLAMA_HOST": url,
+            **({"FLEETCTL_LLM_MODEL": usual} if usual else {}),
+        }
+
+    def _key(self, spec: EndpointSpec, namespace: str) -> str:
+        """Raises Unavailable where the key is not there."""
+        if spec.api_key is None:
+            return ""
+        secret, name = spec.api_key.secret, spec.api_key.name
+        key = self._secrets((secret,), namespace).values.get(name)
+        if not key:
+            message = f"{object_key('Secret', secret, namespace)} gives no {name}"
+            hint = f"`fromEnv: [{name}]` in it takes the key from the controller's environment"
+            raise Unavailable(message, reason="SecretMissing", hint=hint)
+        return key
+
+    # -- status ------------------------------------------------------------------------------------
+
+    def lacking(self, track: Track) -> tuple[str, str] | None:
+        """Reason and sentence of one that nobody can ask now."""
+        assert isinstance(track.spec, EndpointSpec)
+        row = track.resource
+        found = self._lacking(row.name, row.namespace, track.spec)
+        return (found[0], with_hint(found[1], found[2])) if found is not None else None
+
+    def status(self, track: Track) -> Status:
+        assert isinstance(track.spec, EndpointSpec)
+        row = track.resource
+        self._woken.set()  # it may be new, or another
+        health = self._health.get((row.namespace, row.name))
+        return standing(track.spec, health, self._state.store.calls.sum_of(row.uid))
+
+    # -- the gateway -------------------------------------------------------------------------------
+
+    async def tend(self) -> None:
+        """For ever: keep the gateway up and told, and look how the endpoints stand."""
+        while True:
+            await woken(self._woken, REFRESH_S)
+            self._woken.clear()
+            await self.turn()
+
+    async def turn(self) -> None:
+        if self._link is None or not self._declared():
+            self._served = None
+            return
+        try:
+            await self._turn(self._link)
+            trouble = None
+        except Unavailable as error:
+            trouble = error
+        if str(trouble) != str(self._trouble):
+            self._trouble = trouble
+            self._poke_all()
+
+    async def listen(self) -> None:
+        """For ever: take in what was asked."""
+        while True:
+            await self.hear(wait_s=LISTEN_S)
+            await asyncio.sleep(HEAR_GAP_S)
+
+    async def hear(self, *, wait_s: float) -> None:
+        if self._link is None or self._served is None:
+            return
+        try:
+            self._seq, rows = await self._link.gateway.usage(self._seq, wait_s=wait_s)
+            if rows:
+                self._link.charging.hear(rows)
+        except StoreError as error:
+            self._seq = 0  # heard once more, which adds nothing twice
+            log.error("calls not stored", extra={"error": str(error)})
+        except Unavailable:
+            self._woken.set()
+
+    async def close(self) -> None:
+        if self._link is not None:
+            await self._link.gateway.close(leave=self._state.live_runs() > 0)
+
+    async def _turn(self, link: Link) -> None:
+        gateway, grants = link.gateway, link.grants
+        if await gateway.up():
+            self._served = None
+            grants.change()
+        keyless = set(self._keyless)
+        wanted = self._wanted()
+        if set(self._keyless) != keyless:
+            self._poke_all()
+        if wanted != self._served:
+            await gateway.serve(wanted)
+            self._served = wanted
+            grants.change()
+        await grants.send()
+        sick = any(not it.get("ready") for it in self._health.values())
+        rows = await gateway.health(max_age_s=EAGER_S if sick else PROBE_S)
+        self._take({(row["namespace"], row["name"]): row for row in rows})
+
+    def _take(self, found: dict[tuple[str, str], Health]) -> None:
+        before, self._health = self._health, found
+        for track in self._declared():
+            name = track.resource.namespace, track.resource.name
+            if _shown(before.get(name)) != _shown(found.get(name)):
+                self._state.poke(track.resource.uid)
+
+    def _declared(self) -> list[Track]:
+        assets = self._state.tracks.assets.values()
+        return [it for it in assets if it.resource.kind == KIND]
+
+    def _poke_all(self) -> None:
+        for track in self._declared():
+            self._state.poke(track.resource.uid)
+
+    def _wanted(self) -> list[Served]:
+        """All that are there, with their keys; one without its key is not served. Deleted ones are
+        served to their last user.
+        """
+        self._keyless, rows = {}, []
+        living = {it.resource.key: it.resource for it in self._declared()}
+        for track in self._declared():
+            if track.resource.deleted_at_s is None:
+                living[track.resource.key] = track.resource
+        for resource in living.values():
+            try:
+                spec = parse_spec(KIND, resource.spec)
+            except ValueError:
+                continue  # its pass says so in its status
+            assert isinstance(spec, EndpointSpec)
+            if spec.reach == "Direct":
+                continue
+            try:
+                key = self._key(spec, resource.namespace)
+            except Unavailable as error:
+                self._keyless[resource.namespace, resource.name] = error
+                continue
+            document = json.loads(resource.spec)
+            rows.append(Served(resource.name, resource.namespace, document, key))
+        return rows
+
+
+def _shown(health: Health | None) -> object:
+    """What a change of is worth a new status: not each millisecond."""
+    if health is None:
+        return None
+    return {**health, "servers": [{**it, "resting_s": 0} for it in health.get("servers", ())]}

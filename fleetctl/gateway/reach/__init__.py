@@ -1,0 +1,1 @@
+"""How a controller reaches the gateway, which is a process of its own."""

@@ -1,0 +1,171 @@
+"""The gateway as a process beside the controller: started when it is needed, asked over its Unix
+socket. It outlives the controller, as local runs do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway.reach.gateway import KEY, PORT, SOCKET, Gateway, Grant, Served
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+LOG = "log"
+UP_S = 15.0  # from the start of the process to its first answer
+LOOK_S = 0.05
+ASK_S = 10.0
+NOT_READY = "EndpointNotReady"
+INSTALL = "pip install 'fleetctl[endpoints]'"
+# What the process needs of our environment. Keys of services are not among it.
+_PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+class GatewayProcess:
+    """directory: its own, made here (0700)."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._session: ClientSession | None = None
+        self._pid = 0  # of the process that answered last
+        self._child: subprocess.Popen[bytes] | None = None
+
+    async def up(self) -> bool:
+        if find_spec("aiohttp") is None:
+            message = "the gateway of endpoints needs aiohttp, which is not installed here"
+            raise Unavailable(message, reason=NOT_READY, hint=INSTALL)
+        known, until_s = self._pid, asyncio.get_running_loop().time() + UP_S
+        self._reap()
+        spawned = False
+        while True:
+            try:
+                found = await self._ask("GET", "/ping")
+            except Unavailable:
+                if not spawned and not self._lives():
+                    self._spawn()
+                    spawned = True
+            else:
+                self._pid = int(found["pid"])
+                return self._pid != known
+            if asyncio.get_running_loop().time() > until_s:
+                message = "the gateway of endpoints did not become ready"
+                hint = f"its log is `{self._directory / LOG}`"
+                raise Unavailable(message, reason=NOT_READY, hint=hint)
+            await asyncio.sleep(LOOK_S)
+
+    async def serve(self, endpoints: Sequence[Served]) -> None:
+        rows = [asdict(it) for it in endpoints]
+        await self._ask("PUT", "/endpoints", {"endpoints": rows})
+
+    async def grant(
+        self, grants: Sequence[Grant], caps_usd: Mapping[str, float]
+    ) -> Mapping[str, float]:
+        rows = [asdict(it) for it in grants]
+        found = await self._ask("PUT", "/grants", {"grants": rows, "caps": dict(caps_usd)})
+        totals: Mapping[str, float] = found.get("totals", {})
+        return totals
+
+    async def usage(self, after: int, *, wait_s: float) -> tuple[int, Sequence[Mapping[str, Any]]]:
+        query = f"/usage?after={after}&wait={wait_s:g}"
+        found = await self._ask("GET", query, within_s=wait_s + ASK_S)
+        return int(found["seq"]), found["rows"]
+
+    async def health(self, *, max_age_s: float) -> Sequence[Mapping[str, Any]]:
+        found = await self._ask("GET", f"/health?max_age={max_age_s:g}", within_s=3 * ASK_S)
+        rows: Sequence[Mapping[str, Any]] = found["endpoints"]
+        return rows
+
+    def access(self, run: str) -> tuple[str, str]:
+        try:
+            port = int((self._directory / PORT).read_text())
+            key = (self._directory / KEY).read_bytes()
+        except (OSError, ValueError) as error:
+            message = f"the gateway of endpoints cannot be found: {type(error).__name__}"
+            raise Unavailable(message, reason=NOT_READY) from error
+        return f"http://127.0.0.1:{port}", gateway_token(key, run)
+
+    async def close(self, *, leave: bool) -> None:
+        if self._session is None:
+            return
+        if not leave:
+            with suppress(Unavailable):  # it has ended by itself
+                await self._ask("POST", "/bye")
+        await self._session.close()
+        self._session = None
+
+    # -- the process -------------------------------------------------------------------------------
+
+    def _spawn(self) -> None:
+        try:
+            self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            log = os.open(self._directory / LOG, flags, 0o600)
+        except OSError as error:
+            message = f"the gateway of endpoints has no directory: {error.strerror}"
+            raise Unavailable(message, reason=NOT_READY) from error
+        names = [it for it in os.environ if it in _PASSED or it.startswith("PYTHON")]
+        try:
+            # -P: the directory that it starts in must not shadow modules of ours.
+            self._child = subprocess.Popen(
+                [sys.executable, "-P", "-m", "fleetctl.gateway", str(self._directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._directory,
+                env={name: os.environ[name] for name in names},
+                start_new_session=True,
+            )
+        except OSError as error:
+            message = f"the gateway of endpoints cannot be started: {error.strerror}"
+            raise Unavailable(message, reason=NOT_READY) from error
+        finally:
+            os.close(log)
+
+    def _lives(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    def _reap(self) -> None:
+        if self._child is not None and self._child.poll() is not None:
+            self._child = None
+
+    # -- its socket --------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        within_s: float = ASK_S,
+    ) -> Mapping[str, Any]:
+        from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
+
+        if self._session is None:
+            connector = UnixConnector(str(self._directory / SOCKET))
+            self._session = ClientSession(connector=connector, trust_env=False)
+        try:
+            async with self._session.request(
+                method, f"http://gateway{path}", json=body, timeout=ClientTimeout(within_s)
+            ) as reply:
+                if reply.status >= 400:
+                    message = f"the gateway of endpoints answered {reply.status}"
+                    raise Unavailable(message, reason=NOT_READY)
+                found: Mapping[str, Any] = await reply.json()
+                return found
+        except (ClientError, OSError, TimeoutError, ValueError) as error:
+            message = f"the gateway of endpoints does not answer: {type(error).__name__}"
+            raise Unavailable(message, reason=NOT_READY) from error
+
+
+_: type[Gateway] = GatewayProcess

@@ -1,0 +1,199 @@
+"""Endpoints in the engine: who may call, when a start waits, and what calls cost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from fleetctl.engine.execute.secrets import Found
+from fleetctl.providers.contract.base import RunRequest
+from tests.unit.engine.fake_gateway import FakeGateway
+from tests.unit.engine.fake_world import Fleet, tasks
+
+SERVER = {"servers": [{"url": "http://a/v1", "slots": 4}], "models": {"chat": "q"}}
+KEY = "sk-canary"
+
+
+@asynccontextmanager
+async def fleet(**known: str) -> AsyncIterator[tuple[Fleet, FakeGateway]]:
+    gateway = FakeGateway()
+    async with Fleet(secrets=lambda names, within: Found(known), gateway=gateway) as made:
+        yield made, gateway
+
+
+def asking(count: int = 1, **fields: Any) -> dict[str, Any]:
+    """A BatchJob whose template names the endpoint `small`."""
+    spec = tasks(count, **fields)
+    return {**spec, "template": {**spec["template"], "endpoints": ["small"]}}
+
+
+async def turn(made: Fleet) -> None:
+    """What the helpers of a running engine do between two ticks."""
+    await made.engine.endpoints.turn()
+    await made.engine.endpoints.hear(wait_s=0.0)
+    await made.settle()
+
+
+def orders(made: Fleet) -> list[RunRequest]:
+    return list(made.local.orders.values())
+
+
+async def test_a_start_waits_until_the_endpoint_is_there_and_ready() -> None:
+    async with fleet() as (made, gateway):
+        gateway.sick["small"] = "http://a did not answer"
+        await made.apply("BatchJob", "ask", asking())
+        await turn(made)
+        assert "endpoint/small is not declared" in made.status("ask")["message"]
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        assert made.status("small")["reason"] == "ServerUnreachable"
+        await made.later(60)
+        assert not made.local.boxes
+        why = made.status("ask")
+        assert why["reason"] == "EndpointNotReady", why
+        assert "ServerUnreachable: http://a did not answer" in why["message"]
+        gateway.sick.clear()
+        await turn(made)
+        assert made.status("small")["phase"] == "Ready"
+        await made.later(60)
+        (order,) = orders(made)
+        assert order.endpoints is not None
+        assert order.endpoints.names == ("small",)
+        assert order.endpoints.models == {"chat": "q"}
+        assert order.endpoints.token == f"token-of-{order.run}"
+        assert set(gateway.grants) == {order.run}
+
+
+async def test_who_is_over_may_call_no_more() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking())
+        (order,) = orders(made)
+        assert gateway.ask(order.run)
+        made.local.finish(0)
+        await made.settle()
+        await turn(made)
+        await turn(made)
+        assert not gateway.grants
+        assert made.status("small")["calls"] == 1
+
+
+async def test_a_gateway_that_was_killed_is_told_all_again() -> None:
+    async with fleet(API_KEY=KEY) as (made, gateway):
+        spec = {**SERVER, "apiKey": {"secret": "k", "name": "API_KEY"}}
+        await made.apply("Endpoint", "small", spec)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking(2))
+        gateway.kill()
+        await turn(made)
+        assert [it.key for it in gateway.served] == [KEY]
+        assert set(gateway.grants) == {order.run for order in orders(made)}
+        assert KEY not in repr(gateway.served)
+
+
+async def test_a_restarted_controller_lets_its_runs_call_on() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking(2))
+        await made.crash()
+        await made.settle()
+        await turn(made)
+        assert set(gateway.grants) == {order.run for order in orders(made)}
+
+
+async def test_a_key_that_is_not_there_is_said() -> None:
+    async with fleet() as (made, gateway):
+        spec = {**SERVER, "apiKey": {"secret": "k", "name": "API_KEY"}}
+        await made.apply("Endpoint", "small", spec)
+        await turn(made)
+        status = made.status("small")
+        assert (status["phase"], status["reason"]) == ("Pending", "SecretMissing")
+        assert "secret/k gives no API_KEY" in status["message"]
+        assert not gateway.served
+
+
+async def test_calls_are_charged_once_whatever_is_heard_twice() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await made.apply("Budget", "all", {"maxCost": 10.0, "period": "total"})
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking(budget={"maxCost": 5.0}))
+        (order,) = orders(made)
+        assert gateway.ask(order.run, usd=1.25, calls=3)
+        await turn(made)
+        await made.crash()
+        await made.settle()
+        await turn(made)  # the new controller hears all rows from the beginning
+        assert made.status("all")["used"] == 1.25
+        assert made.status("ask")["budget"]["used"] == 1.25
+        sums = made.status("small")
+        assert (sums["calls"], sums["cost"]) == (3, {"actual": 1.25})
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+async def test_calls_stay_within_what_a_budget_has_left(crashes: bool) -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await made.apply("Budget", "all", {"maxCost": 1.0, "period": "total"})
+        await turn(made)
+        for name in ("one", "two"):
+            await made.apply("BatchJob", name, asking())
+        first, second = (order.run for order in orders(made))
+        while gateway.ask(first, usd=0.1) or gateway.ask(second, usd=0.05):
+            if crashes:
+                await made.crash()
+                await made.settle()
+            await turn(made)
+        spent_usd = sum(row["usd"] for row in gateway.rows.values())
+        assert 0.85 <= spent_usd <= 1.0 + 1e-9
+        assert made.status("all")["used"] == pytest.approx(spent_usd)
+
+
+async def test_what_calls_may_cost_yet_is_set_aside() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking(budget={"maxCost": 1.0}))
+        (order,) = orders(made)
+        assert gateway.ask(order.run, reserved_usd=0.75)
+        await turn(made)
+        assert made.status("ask")["budget"]["left"] == 0.25
+        gateway.settle(order.run, 0.5)
+        await turn(made)
+        assert made.status("ask")["budget"]["left"] == 0.5
+
+
+async def test_direct_reach_gives_the_key_and_no_grant() -> None:
+    async with fleet(API_KEY=KEY) as (made, gateway):
+        spec = {**SERVER, "reach": "Direct", "apiKey": {"secret": "k", "name": "API_KEY"}}
+        await made.apply("Endpoint", "small", spec)
+        await turn(made)
+        assert made.status("small")["phase"] == "Ready"
+        await made.apply("BatchJob", "ask", asking())
+        (order,) = orders(made)
+        assert order.endpoints is None
+        assert order.secrets["OPENAI_BASE_URL"] == "http://a/v1"
+        assert order.secrets["OPENAI_API_KEY"] == KEY
+        assert not gateway.served
+        assert not gateway.grants
+
+
+async def test_a_deleted_endpoint_goes_after_its_last_user() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking())
+        await made.delete("Endpoint", "small")
+        assert made.status("small")["reason"] == "InUse"
+        (order,) = orders(made)
+        await turn(made)
+        assert gateway.ask(order.run)
+        made.local.finish(0)
+        await made.later(5)
+        await turn(made)
+        assert "small" not in made.names()
