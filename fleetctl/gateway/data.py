@@ -1,16 +1,14 @@
 """The tasks' side of the gateway: who asks, for which endpoint, and within which limits."""
 
-import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
+from fleetctl.gateway import retold
 from fleetctl.gateway.call import Call, Refusal, ask
 from fleetctl.gateway.endpoints import Endpoint, Grant
-from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.state import State
 
 BODY_BYTES_MAX = 16 * 2**20
@@ -24,7 +22,6 @@ ASKING = (
     "/api/embeddings",
 )
 LISTING = ("/v1/models", "/api/tags")
-_JSON = "application/json"
 
 
 def data_app(state: State) -> web.Application:
@@ -56,9 +53,8 @@ def _ours(host: str) -> bool:
 
 
 def refused(refusal: Refusal) -> web.Response:
-    headers = {"x-should-retry": "false"} if refusal.status == 429 else {}
-    error = {"message": str(refusal), "type": "fleetctl", "code": refusal.status}
-    return web.json_response({"error": error}, status=refusal.status, headers=headers)
+    answer = retold.answer_of(refusal)
+    return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
 
 
 async def _serve(state: State, request: web.Request) -> web.StreamResponse:
@@ -77,6 +73,9 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
         path = "/" + rest
     if path in LISTING and request.method == "GET":
         return web.json_response(_listing(path, _granted(state, grant, name)))
+    if path.startswith(retold.ASKED) and request.method == "DELETE":
+        retold.cancel(state, grant.run, path.removeprefix(retold.ASKED))
+        return web.Response(status=204)
     if path not in ASKING or request.method != "POST":
         raise Refusal(404, f"{request.method} of this path is not served")
     raw = await request.read()
@@ -85,9 +84,10 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
     body = _body(raw)
     endpoint = _choose(_granted(state, grant, name), str(body.get("model") or ""))
     call = Call(state, grant, endpoint, path, body, len(raw))
-    number = request.headers.get("X-Fleetctl-Number")
+    number = request.headers.get(retold.NUMBER)
     if number is not None:
-        return await _numbered(call, number)
+        have = retold.have_of(request)
+        return await retold.tell(request, retold.asked(call, number, have), have)
     return await _direct(request, call)
 
 
@@ -147,33 +147,3 @@ async def _direct(request: web.Request, call: Call) -> web.StreamResponse:
         return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
     await response.write_eof()
     return response
-
-
-async def _numbered(call: Call, number: str) -> web.Response:
-    """The asking goes on when the line is lost: whoever tells it again hears its answer."""
-    kept, run = call.state.numbered, call.grant.run
-    future = kept.find(run, number, time.monotonic())
-    if future is None:
-        future = kept.begin(run, number, time.monotonic())
-        task = asyncio.create_task(_keep(call, future))
-        call.state.tasks.add(task)
-        task.add_done_callback(call.state.tasks.discard)
-    answer = await asyncio.shield(future)
-    return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
-
-
-async def _keep(call: Call, future: "asyncio.Future[Answer]") -> None:
-    try:
-        answer = await ask(call, None, None)
-    except Refusal as refusal:
-        response = refused(refusal)
-        body = response.body
-        assert isinstance(body, bytes)
-        headers = {"Content-Type": _JSON}
-        if refusal.status == 429:
-            headers["x-should-retry"] = "false"
-        answer = Answer(refusal.status, headers, body)
-    except asyncio.CancelledError:
-        future.cancel()
-        raise
-    future.set_result(answer)
