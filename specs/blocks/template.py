@@ -267,8 +267,11 @@ class Template(Spec):
 
     @property
     def needs_python(self) -> bool:
-        """Whether its image must have Python: for its work, or to read metrics beside it."""
-        return self.python is not None or self.metrics is not None or self._observed
+        """Whether its image must have Python: for its work, or for what goes on beside it, where
+        metrics are read and calls of endpoints are carried.
+        """
+        beside = self.metrics is not None or bool(self.endpoints) or self._observed
+        return self.python is not None or beside
 
     @property
     def work(self) -> str | None:

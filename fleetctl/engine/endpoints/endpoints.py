@@ -79,7 +79,10 @@ class Endpoints:
                 hint="give all of them `Gateway`, or all `Direct`",
             )
         if first.reach == "Direct":
-            return replace(request, secrets={**request.secrets, **self._direct(first, namespace)})
+            # Nothing of ours stands between: its image need not have what carries calls.
+            template = request.template.model_copy(update={"endpoints": ()})
+            secrets = {**request.secrets, **self._direct(first, namespace)}
+            return replace(request, template=template, secrets=secrets)
         for name, spec in specs.items():
             self._must_be_ready(name, namespace, spec)
         assert self._link is not None, "they are ready"

@@ -51,6 +51,10 @@ def attach_command(guest: str, run: str, at: At) -> list[str]:
     return [*argv, "--journal", str(at.journal), "--log", str(at.log)]
 
 
+def relay_command(guest: str, run: str) -> list[str]:
+    return [*GUESTS[guest], "relay", "--dir", STATE_DIR, "--run", run]
+
+
 @dataclass(slots=True)
 class Line:
     """A command in a sandbox whose output is the frames of a run, and then of others where it takes
