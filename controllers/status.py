@@ -182,6 +182,7 @@ def _cost(history: History) -> dict[str, object]:
         "actual": round(history.spent_usd, 6),
         "reserved": None if reserved_usd is None else round(reserved_usd, 6),
         "unpricedRuns": history.unpriced,
+        **({"calls": round(history.calls_usd, 6)} if history.calls_usd else {}),
     }
 
 

@@ -51,6 +51,7 @@ class Facts:
 
     __slots__ = (
         "cached",
+        "calls_usd",
         "charged_usd",
         "curves",
         "failed",
@@ -123,6 +124,7 @@ class Facts:
         self.unpriced = 0  # ended runs that cost something unknown
         self.unpriced_s = 0.0  # how long these lasted
         self.working = Working()  # when any attempt ran, wanted or not
+        self.calls_usd = 0.0  # what calls of model endpoints cost, a part of both others
         self.charged_usd = 0.0  # what all ended runs count for in budgets
         self.first_result_at_s: float | None = None
         self.failed_job: Run | None = None  # a failure whose rule says FailJob

@@ -103,6 +103,12 @@ class History(Facts):
         """An idle sandbox cost this much more, after the end of its last run."""
         self.charged_usd += usd
 
+    def called(self, usd: float) -> None:
+        """Its runs' calls of model endpoints cost this much more."""
+        self.charged_usd += usd
+        self.spent_usd += usd
+        self.calls_usd += usd
+
     # -- questions ---------------------------------------------------------------------------------
 
     @property

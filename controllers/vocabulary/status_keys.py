@@ -71,8 +71,8 @@ class Status(TypedDict, total=False):
     scratchFreed: Annotated[bool, "whether what its runs left on disk is removed"]
     cost: Annotated[
         Block,
-        "USD: actual, reserved, estimated, estimatedLow, estimatedHigh; unpricedRuns,"
-        " unpricedCalls",
+        "USD: actual, calls (a part of it), reserved, estimated, estimatedLow, estimatedHigh;"
+        " unpricedRuns, unpricedCalls",
     ]
     budget: Annotated[Block, "of its own `budget`, in USD: maxCost, used, left; warned in percent"]
     lastFailure: Annotated[Block, "index, attempt, reason"]
@@ -148,7 +148,7 @@ Count = Literal[
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage",
+    "usage", "latency",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

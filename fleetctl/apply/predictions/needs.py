@@ -52,7 +52,7 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         yield from _secrets(manifest, part.at("secrets"), template.secrets, places, world)
         if template.function is not None and not part.own:
             at: Path = ("spec", "template", "function")
-            yield from _object(manifest, at, "Function", template.function, world)
+            yield from missing(manifest, at, "Function", template.function, world)
 
 
 def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
@@ -61,7 +61,7 @@ def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     if wanted is None:
         return
     at: Path = ("spec", "paramsFrom", "sweep")
-    yield from _object(manifest, at, SWEEP, wanted.sweep, world)
+    yield from missing(manifest, at, SWEEP, wanted.sweep, world)
     sweep = world.found(SWEEP, wanted.sweep, manifest.namespace)
     if sweep is None:
         return
@@ -95,7 +95,7 @@ def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predic
         return
     sweep = world.found(SWEEP, name, manifest.namespace)
     if sweep is None:
-        yield from _object(manifest, at, SWEEP, name, world, Sort.DOUBT)
+        yield from missing(manifest, at, SWEEP, name, world, Sort.DOUBT)
     elif unfit := unfit_prior(json.loads(sweep.spec), search.metric.name):
         hint = "name a sweep with the same `metric`"
         yield Prediction(manifest, Finding(at, at, f" is `{name}`, which {unfit}", hint))
@@ -154,7 +154,7 @@ def _secrets(
 ) -> Iterator[Prediction]:
     for number, name in enumerate(names):
         at: Path = (*within, number)
-        yield from _object(manifest, at, "Secret", name, world)
+        yield from missing(manifest, at, "Secret", name, world)
         resource = world.found("Secret", name, manifest.namespace)
         if resource is None:
             continue
@@ -172,7 +172,7 @@ def _secrets(
             yield Prediction(manifest, Finding(at, at, message, hint), Sort.LATER)
 
 
-def _object(
+def missing(
     manifest: Manifest,
     at: Path,
     kind: str,

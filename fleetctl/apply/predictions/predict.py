@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import Change
-from fleetctl.apply.predictions import agreement, needs, targets
+from fleetctl.apply.predictions import agreement, endpoints, needs, targets
 from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from fleetctl.specs.blocks.common import Execution, Part
 from fleetctl.specs.blocks.nodes import GangTemplate
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
@@ -46,8 +47,9 @@ def _worth_a_look(part: Part) -> bool:
     ):
         return True
     asks = template.image or template.secrets or template.resources.gpu or template.is_function
-    named = template.volumes or template.function or isinstance(template, GangTemplate)
-    return bool(asks or named or placement.max_price_per_hour is not None)
+    named = template.volumes or template.endpoints or template.function
+    several = isinstance(template, GangTemplate)
+    return bool(asks or named or several or placement.max_price_per_hour is not None)
 
 
 async def predicted(
@@ -62,12 +64,15 @@ async def predicted(
         match manifest.spec:
             case Execution() as spec:
                 found.extend(needs.of_work(manifest, spec, world))
+                found.extend(endpoints.of_work(manifest, spec, world))
                 found.extend(agreement.of_work(manifest, spec, world))
                 found.extend([it async for it in targets.of_work(manifest, spec, world)])
             case FunctionSpec() as spec:
                 found.extend(needs.of_function(manifest, spec, world))
                 found.extend(agreement.of_function(manifest, spec, world))
                 found.extend([it async for it in targets.of_function(manifest, spec, world)])
+            case EndpointSpec() as spec:
+                found.extend(endpoints.of_endpoint(manifest, spec, world))
             case SecretSpec() as spec:
                 found.extend(needs.of_secret(manifest, spec, world))
     return found

@@ -39,6 +39,11 @@ WITH spans AS (
         deleted_at
     FROM attempts
     UNION ALL
+    SELECT object, kind, 'endpoint/' || endpoint, uid, namespace, state, 0, 0.0, duration_s,
+        coalesce(strftime('%s', ended_at), now_s()) - ?1, usd, usd > 0 OR unpriced = 0,
+        unpriced > 0, 0, deleted_at
+    FROM calls
+    UNION ALL
     SELECT object, kind, provider, uid, namespace, 'Warm', 0, seconds,
         coalesce(strftime('%s', until), now_s()) - strftime('%s', since),
         coalesce(strftime('%s', until), now_s()) - ?1,
@@ -119,6 +124,7 @@ PAGE = """\
 Show what was spent: each attempt's price times its duration, live ones up to now.
 Attempts without a known price are counted apart. The provider's own bill decides.
 Of a Function it counts the containers that stay warm, and each call in them as well.
+What a task asked of an Endpoint counts to its job; --by provider shows the endpoint.
 What deleted objects cost stays in it, while they are kept (90 days by default).
 CACHE SAVED is what the work had cost whose results were taken from the cache.
 

@@ -57,6 +57,11 @@ SELECT provider, start_s FROM attempts
 WHERE start_s IS NOT NULL AND strftime('%s', started_at) >= now_s() - ?1
     AND (?2 IS NULL OR namespace = ?2) ORDER BY provider, start_s
 """
+ENDPOINTS = """
+SELECT object, phase, in_flight, concurrency, queue, calls, tokens_in + tokens_out AS tokens,
+    answer_ms_p50 / 1000 AS p50_s, answer_ms_p95 / 1000 AS p95_s, usd, unpriced
+FROM endpoints WHERE ?1 IS NULL OR namespace = ?1 ORDER BY in_flight, 1
+"""
 JOB_COLUMNS = (
     GridColumn("NAME", "object", text_cell),
     GridColumn("STATUS", "phase", text_cell),
@@ -80,16 +85,41 @@ PROVIDER_COLUMNS = (
 )
 
 
-PAGE = """\
-[jobs|providers] [-w] [-n NS | -A] [-o table|csv|json]
+ENDPOINT_COLUMNS = (
+    GridColumn("NAME", "object", text_cell),
+    GridColumn("STATUS", "phase", text_cell),
+    GridColumn("IN FLIGHT", "in_flight", text_cell),
+    GridColumn("SLOTS", "concurrency", text_cell),
+    GridColumn("QUEUE", "queue", text_cell),
+    GridColumn("CALLS", "calls", text_cell),
+    GridColumn("TOKENS", "tokens", text_cell),
+    GridColumn("P50", "p50_s", span_cell),
+    GridColumn("P95", "p95_s", span_cell),
+    GridColumn("SPENT", "usd", usd_cell),
+)
+COLUMNS = {
+    "jobs": JOB_COLUMNS,
+    "providers": PROVIDER_COLUMNS,
+    "endpoints": ENDPOINT_COLUMNS,
+}
+NOTHING = {
+    "jobs": "nothing runs",
+    "providers": "nothing has run yet",
+    "endpoints": "no Endpoint is declared",
+}
 
-Show what runs now and what it costs an hour; or how each provider fares, over all
-namespaces unless -n names one.
+
+PAGE = """\
+[jobs|providers|endpoints] [-w] [-n NS | -A] [-o table|csv|json]
+
+Show what runs now and what it costs an hour; how each provider fares, over all
+namespaces unless -n names one; or how busy model endpoints are.
 
 examples:
   fleetctl top
   fleetctl top -w
   fleetctl top providers
+  fleetctl top endpoints -w
   fleetctl top jobs -o json | jq 'map(.usd_per_h) | add'
 
 exit codes:
@@ -102,9 +132,9 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "what",
         nargs="?",
-        type=one_of("jobs", "providers"),
+        type=one_of(*COLUMNS),
         default="jobs",
-        metavar="jobs|providers",
+        metavar="|".join(COLUMNS),
         help="what to show (default jobs: everything that runs)",
     )
     made.add_argument(
@@ -126,7 +156,8 @@ def run(args: Namespace, screen: Screen) -> int:
         return 0
     write_grid(columns, rows, args.output, screen, total=_total(columns, rows))
     if unpriced := sum(row["unpriced"] for row in rows):
-        screen.warn(f"{plural(unpriced, 'live attempt')} without a known price: not in $/H")
+        what, column = ("call", "SPENT") if args.what == "endpoints" else ("live attempt", "$/H")
+        screen.warn(f"{plural(unpriced, what)} without a known price: not in {column}")
     if args.output == "table":
         hint_at_others(hidden, screen)
     return 0
@@ -153,6 +184,8 @@ def _watch(args: Namespace, screen: Screen) -> int:
 def _seen(args: Namespace) -> tuple[list[dict[str, Any]], int]:
     """The rows, and how many namespaces are left out that have some."""
     with open_asking(home()) as asking:
+        if args.what == "endpoints":
+            return _rows(asking, ENDPOINTS, within(args)), 0
         if args.what == "jobs":
             return jobs(asking, within(args)), others(asking, within(args))
         # A provider is not of a namespace: its slots and its bill are shared by all.
@@ -161,13 +194,13 @@ def _seen(args: Namespace) -> tuple[list[dict[str, Any]], int]:
 
 def _columns(args: Namespace, rows: Iterable[dict[str, Any]]) -> Sequence[GridColumn]:
     if args.what != "jobs":
-        return PROVIDER_COLUMNS
+        return COLUMNS[args.what]
     sampled = any(row["gpu_percent"] is not None for row in rows)
     return (*JOB_COLUMNS, GPU_COLUMN) if sampled else JOB_COLUMNS
 
 
 def _nothing(args: Namespace) -> str:
-    return "nothing runs" if args.what == "jobs" else "nothing has run yet"
+    return NOTHING[args.what]
 
 
 def jobs(asking: Asking, namespace: str | None = None) -> list[dict[str, Any]]:
@@ -197,6 +230,6 @@ def _total(columns: Iterable[GridColumn], rows: list[dict[str, Any]]) -> dict[st
     total: dict[str, Any] = {first: "TOTAL"}
     for key in others:
         known = [row[key] for row in rows if isinstance(row[key], (int, float))]
-        if key not in ("p50_start_s", "left_usd", "gpu_percent"):
+        if key not in ("p50_start_s", "left_usd", "gpu_percent", "p50_s", "p95_s"):
             total[key] = sum(known) if known else None
     return total

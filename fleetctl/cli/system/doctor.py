@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.show.endpoint_lines import endpoint_servers
 from fleetctl.common.errors import StoreError
 from fleetctl.common.home import LOG, home
 from fleetctl.common.text import plural, safe
@@ -19,12 +20,13 @@ from fleetctl.daemon.reach.client import ping
 from fleetctl.daemon.reach.patience import Unanswered
 from fleetctl.daemon.reach.spawn import holder
 from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
-from fleetctl.views.objects import View, mapping
+from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.reading import open_reading
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.diagnostics import Finding
 
+ENDPOINT = "Endpoint"
 # What every command needs.
 ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite")
 
@@ -71,7 +73,32 @@ async def examine(state_dir: Path) -> tuple[list[Finding], set[str]]:
     machine, reports = await asyncio.gather(
         asyncio.to_thread(lambda: list(look(state_dir))), _providers(state_dir)
     )
-    return [state, *machine, _controller(state_dir), *reports], needed | set(ALWAYS)
+    endpoints = list(_endpoints(state_dir))
+    controller = _controller(state_dir)
+    return [state, *machine, controller, *endpoints, *reports], needed | set(ALWAYS)
+
+
+def _endpoints(state_dir: Path) -> Iterator[Finding]:
+    """How the gateway found each, as long as a controller keeps it."""
+    from fleetctl.providers.contract.diagnostics import Finding
+
+    try:
+        with open_reading(state_dir) as reading:
+            seen = [one for one in reading.views() if one.kind.name == ENDPOINT]
+    except (StoreError, OSError):
+        return  # `_state` has said it
+    running = holder(state_dir) is not None if seen else False
+    for one in seen:
+        what = one.key.partition("/")[2]
+        if not running:
+            yield Finding(ENDPOINT.lower(), what, True, "not asked: no controller runs")
+        elif one.phase == "Ready" and not one.text("warning"):
+            servers = endpoint_servers(one)
+            ready = sum(it.get("state") == "Ready" for it in servers)
+            yield Finding(ENDPOINT.lower(), what, True, f"{ready} of {len(servers)} servers answer")
+        else:
+            reason = one.text("warning") or why(one)
+            yield Finding(ENDPOINT.lower(), what, False, reason, fix(one))
 
 
 async def _providers(state_dir: Path) -> list[Finding]:
@@ -151,6 +178,9 @@ def _needs(seen: View) -> Iterator[str]:
     if over or seen.kind.name == "Secret":
         return
     spec = seen.spec()
+    if seen.kind.name == ENDPOINT:
+        yield ENDPOINT.lower()
+        return
     if seen.kind.name == "Provider":
         if spec.get("account"):
             yield seen.resource.name

@@ -55,7 +55,7 @@ class Charging:
             return
         self._charges.add(track, usd, 0.0)
         if track.work is not None:
-            track.work.history.charged(usd)
+            track.work.history.called(usd)
         for account in self._budgets.shared(track):
             account.charged_usd += usd
 

@@ -53,10 +53,20 @@ def standing(spec: EndpointSpec, health: Mapping[str, Any] | None, asked: Calls)
     known = {_camel(it): round(float(health[it]), 1) for it in _MS if health.get(it) is not None}
     if known:
         status["latency"] = known
-    if health.get("ready") and health.get("reason") not in (None, "", "Ready"):
-        status["warning"] = f"{health['reason']}: {health['message']}"
-        status["hint"] = str(health.get("hint") or "")
+    if warning := _warning(health):
+        status["warning"], status["hint"] = warning, str(health.get("hint") or "")
     return status
+
+
+def _warning(health: Mapping[str, Any]) -> str:
+    """Of one that can be asked, and does not do all that it could."""
+    if not health.get("ready"):
+        return ""
+    if health.get("reason") not in (None, "", "Ready"):
+        return f"{health['reason']}: {health['message']}"
+    servers = health.get("servers") or ()
+    bad = [f"{it['url']} {it['state']}" for it in servers if it["state"] != "Ready"]
+    return f"{len(bad)} of {len(servers)} servers cannot be asked: {', '.join(bad)}" if bad else ""
 
 
 def _server(row: Mapping[str, Any]) -> Mapping[str, object]:

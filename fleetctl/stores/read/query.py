@@ -21,7 +21,19 @@ from fleetctl.stores.codes import STATES
 from fleetctl.stores.errors import READ_FAILURES, explain, primary_code
 from fleetctl.stores.read.connecting import connect_readonly, readonly_uri
 
-VIEWS = ("tasks", "attempts", "results", "metrics", "events", "costs", "warm", "reuses", "objects")
+VIEWS = (
+    "tasks",
+    "attempts",
+    "results",
+    "metrics",
+    "events",
+    "calls",
+    "endpoints",
+    "costs",
+    "warm",
+    "reuses",
+    "objects",
+)
 # A sum over a million rows needs megabytes; a cross join by mistake would take all there is.
 HEAP_BYTES_MAX = 256 << 20
 VALUE_BYTES_MAX = 16 << 20

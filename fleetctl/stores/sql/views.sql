@@ -179,11 +179,53 @@ FROM (
     FROM state.gone WHERE kind = 'Function'
 ) WHERE json_extract(nullif(status, ''), '$.cost.from');
 
+-- name: calls
+-- What every run asked of model endpoints, as their gateway counted it last. Times are of the newest
+-- calls: waiting for a slot, and being answered.
+SELECT attempts.kind, attempts.name, attempts.object, attempts.job, attempts.sweep,
+    attempts.training_run, attempts.idx, attempts.attempt, attempts.state, calls.endpoint,
+    calls.calls, calls.tries, calls.fallbacks, calls.hits, calls.refused, calls.unpriced,
+    calls.tokens_in, calls.tokens_out, calls.usd, calls.waiting_ms_p50, calls.waiting_ms_p95,
+    calls.answer_ms_p50, calls.answer_ms_p95, attempts.duration_s, attempts.ended_at, attempts.run,
+    attempts.uid, attempts.namespace, attempts.deleted_at
+FROM state.calls CROSS JOIN state.runs USING (run_id)
+    CROSS JOIN temp.attempts ON attempts.run = runs.name;
+
+-- name: endpoints
+-- Every Endpoint: what it was asked in all, and how busy it is.
+SELECT name, lower(kind) || '/' || name
+        || CASE namespace WHEN 'default' THEN '' ELSE ' -n ' || namespace END AS object,
+    json_extract(status, '$.phase') AS phase, json_extract(status, '$.reason') AS reason,
+    json_extract(status, '$.concurrency') AS concurrency,
+    json_extract(status, '$.inFlight') AS in_flight, json_extract(status, '$.queue') AS queue,
+    json_extract(status, '$.calls') AS calls, json_extract(status, '$.tries') AS tries,
+    json_extract(status, '$.fallbacks') AS fallbacks, json_extract(status, '$.cacheHits') AS hits,
+    json_extract(status, '$.refusedCalls') AS refused,
+    json_extract(status, '$.tokensIn') AS tokens_in,
+    json_extract(status, '$.tokensOut') AS tokens_out, json_extract(status, '$.cost.actual') AS usd,
+    coalesce(json_extract(status, '$.cost.unpricedCalls'), 0) AS unpriced,
+    json_extract(status, '$.latency.waitingMsP95') AS waiting_ms_p95,
+    json_extract(status, '$.latency.answerMsP50') AS answer_ms_p50,
+    json_extract(status, '$.latency.answerMsP95') AS answer_ms_p95, uid, namespace
+FROM (
+    SELECT kind, name, namespace, uid, nullif(status, '') AS status FROM state.resources
+    WHERE kind = 'Endpoint' AND deleted_at_s IS NULL
+);
+
 -- name: costs
--- Money and time by object and provider; failed_usd is what attempts cost that led to nothing.
+-- Money and time by object and provider, or endpoint; failed_usd is what attempts cost that led to
+-- nothing.
 SELECT kind, name, object, job, sweep, training_run, provider,
-    count(*) AS attempts, sum(usd IS NULL) AS unpriced_attempts,
-    sum(duration_s) AS seconds, sum(usd) AS usd,
+    sum(attempts) AS attempts, sum(unpriced) AS unpriced_attempts,
+    sum(seconds) AS seconds, sum(usd) AS usd,
     sum(CASE WHEN state IN ('Failed', 'Cancelled') THEN usd END) AS failed_usd, namespace,
     deleted_at
-FROM temp.attempts GROUP BY object, provider;
+FROM (
+    SELECT kind, name, object, job, sweep, training_run, provider, state, 1 AS attempts,
+        usd IS NULL AS unpriced, duration_s AS seconds, usd, namespace, deleted_at
+    FROM temp.attempts
+    UNION ALL
+    SELECT kind, name, object, job, sweep, training_run, 'endpoint/' || endpoint, state, 0,
+        unpriced > 0, 0.0, usd, namespace, deleted_at
+    FROM temp.calls
+) GROUP BY object, provider;

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
 from fleetctl.providers.rundir.builds import link
-from fleetctl.stores.base import EventRow
+from fleetctl.stores.base import Asked, Calls, EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 NOW_S = 1_800_000_000.0
@@ -36,7 +36,7 @@ def build(home: Path) -> None:
     with store.transaction():
         for add in (_nightly, _resize, _embed, _big, _paused, _refused, _fresh, _leaving):
             add(store)
-        for add in (_learning_rate, _seed_sweep, _pretrain, _assets, _budgeted, _hostile):
+        for add in (_learning_rate, _seed_sweep, _pretrain, _assets, _budgeted, _served, _hostile):
             add(store)
     store.close()
     _write_logs(home)
@@ -222,6 +222,32 @@ def _budgeted(store: SqliteStore) -> None:
             "lastTransitionTime": NOW_S - 100,
         }],
     })  # fmt: skip
+
+
+def _served(store: SqliteStore) -> None:
+    """Two model servers, one of which does not answer, and what a job asked of them."""
+    _put(store, "Endpoint", "small", age_s=HOUR_S, spec={
+        "servers": [{"url": "http://10.0.0.7:8000/v1", "slots": 16},
+                    {"url": "http://10.0.0.8:8000/v1", "slots": 16}],
+        "models": {"chat": "Qwen2.5-7B-Instruct"}, "apiKey": {"secret": "llm", "name": "API_KEY"},
+        "limits": {"callsPerTask": 50},
+        "prices": {"chat": {"inputPerMillion": 0.1, "outputPerMillion": 0.3}},
+    }, status={
+        "phase": "Ready", "reason": "Ready", "calls": 1204, "tries": 1215, "fallbacks": 2,
+        "cacheHits": 31, "refusedCalls": 4, "tokens": 912_345, "tokensIn": 700_000,
+        "tokensOut": 212_345, "cost": {"actual": 0.133704}, "concurrency": 16, "inFlight": 12,
+        "queue": 5, "latency": {"waitingMsP50": 0.4, "waitingMsP95": 81.0, "answerMsP50": 412.0,
+                                "answerMsP95": 903.0},
+        "servers": [
+            {"url": "http://10.0.0.7:8000", "state": "Ready", "inFlight": 12, "slots": 16},
+            {"url": "http://10.0.0.8:8000", "state": "ServerUnreachable", "inFlight": 0,
+             "slots": 16, "restingSeconds": 22.4},
+        ],
+    })  # fmt: skip
+    total = Calls(calls=9, tries=10, tokens_in=5_000, tokens_out=2_000, usd=0.0011)
+    store.calls.keep(
+        [Asked("u-nightly-ev-0-1", "small", "u-small", total, (0.3, 9.0, 400.0, 910.0))]
+    )
 
 
 def _paused(store: SqliteStore) -> None:

@@ -14,7 +14,7 @@ from fleetctl.controllers.vocabulary.reasons import REASONS, is_reason
 ROOT = Path(__file__).parents[3]
 WORD = re.compile(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*|OOMKilled")
 FOLDERS = ("controllers", *(f"fleetctl/{it}" for it in ("daemon", "engine", "guest")))
-FOLDERS += tuple(f"fleetctl/{it}" for it in ("providers", "tracking"))
+FOLDERS += tuple(f"fleetctl/{it}" for it in ("gateway", "providers", "tracking"))
 # Functions whose argument at this place is a reason.
 GIVEN_TO = {"say": 1, "Wait": 0, "Verdict": 1, "_denied": 1, "Plan": 2}
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from fleetctl.cli.show.description.budget_lines import budget_lines
+from fleetctl.cli.show.endpoint_lines import endpoint_lines
 from fleetctl.cli.show.function_lines import function_lines
 from fleetctl.common.text import assignments, duration, scalar, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
@@ -19,6 +20,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "Budget": {"period": "month", "onExceeded": "Suspend"},
 }
 LABELS = {
+    "apiKey": "Key",
     "deletionPolicy": "On delete",
     "fromEnv": "From env",
     "fromFile": "From file",
@@ -27,6 +29,8 @@ LABELS = {
     "onExceeded": "When over",
     "scaledownSeconds": "Scaledown",
     "selector": "Selects",
+    "servers": "",
+    "timeoutSeconds": "Timeout",
     "warnAt": "Warn at",
 }
 
@@ -66,6 +70,7 @@ def _budget(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:
 
 _OF_KIND: Mapping[str, Callable[[View, float], Iterator[tuple[str, str]]]] = {
     "Budget": _budget,
+    "Endpoint": endpoint_lines,
     "Function": function_lines,
     "Provider": _provider,
     "Volume": _volume,
@@ -76,7 +81,7 @@ def _fields(seen: View) -> Iterator[tuple[str, str]]:
     """A Secret's has references, never values."""
     for key, value in {**DEFAULTS.get(seen.resource.kind, {}), **seen.spec()}.items():
         shown = _field(key, value)
-        if shown:
+        if shown and LABELS.get(key) != "":  # told with what is known of them
             yield LABELS.get(key, key[:1].upper() + key[1:]), shown
 
 

@@ -34,6 +34,8 @@ def cost_line(seen: View, live: LivePrices) -> str:
         parts.append(
             f"{usd(ended + live.usd)} {'so far' if live.runs or not seen.over else 'spent'}"
         )
+    if calls := _number(cost.get("calls")):
+        parts.append(f"{usd(calls)} of it for model calls")
     if estimate := _estimate(cost):
         parts.append(f"{estimate} estimated")
     if most := _number(budget.get("maxCost")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from fleetctl.cli.show.endpoint_lines import endpoint_servers
 from fleetctl.common.text import age, duration, safe, scalar, shorten, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
@@ -146,6 +147,20 @@ def _money(key: str) -> Callable[[View, float], str]:
     return cell
 
 
+def _servers(seen: View, _now_s: float) -> str:
+    """`2/3`: so many of its servers answer."""
+    servers = endpoint_servers(seen)
+    declared = seen.spec().get("servers")
+    ready = sum(it.get("state") == "Ready" for it in servers)
+    return f"{ready}/{len(declared) if isinstance(declared, list) else len(servers)}"
+
+
+def _answered(seen: View, _now_s: float) -> str:
+    """The 95th percentile of its answers' times, of late."""
+    spent = seen.map("latency").get("answerMsP95")
+    return f"{spent:.0f}ms" if isinstance(spent, (int, float)) else NONE
+
+
 def _cap(seen: View, _now_s: float) -> str:
     most = seen.spec().get("maxCost")
     return usd(most) if isinstance(most, (int, float)) else NONE
@@ -229,6 +244,10 @@ WIDE = (
     Column("LABELS", _labels, wide=True),
     Column("WHY", _why, wide=True),
 )
+WIDE_COUNTS = (  # of an Endpoint
+    ("TRIES", "tries"), ("CACHED", "cacheHits"), ("FALLBACKS", "fallbacks"),
+    ("REFUSED", "refusedCalls"),
+)  # fmt: skip
 PLAIN = WIDE[2:]  # of what runs nothing
 
 
@@ -271,6 +290,12 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
     "Function": (
         NAME, STATUS, Column("PROVIDER", _provider), Column("GPU", _gpu),
         Column("CONTAINERS", _containers), Column("$/H", _warm, sparse=True), AGE, *PLAIN,
+    ),
+    "Endpoint": (
+        NAME, STATUS, Column("SERVERS", _servers), _own("SLOTS", "concurrency"),
+        _own("IN FLIGHT", "inFlight"), _own("QUEUE", "queue"), _own("CALLS", "calls"),
+        _own("TOKENS", "tokens"), Column("COST", _cost, sparse=True), Column("P95", _answered), AGE,
+        *(_own(*it)._replace(wide=True) for it in WIDE_COUNTS), *PLAIN,
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
     "Budget": (
