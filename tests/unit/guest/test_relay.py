@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import openai
 
 from fleetctl.guest.relay import process
 from fleetctl.guest.relay.calls import AT_ONCE_MAX
@@ -165,6 +166,29 @@ async def test_pieces_of_a_stream_are_given_as_they_come_and_a_break_is_seen(
     except aiohttp.ClientPayloadError:
         whole = False
     assert not whole
+
+
+@tale
+async def test_the_openai_client_speaks_to_it_as_it_is(
+    world: World, client: aiohttp.ClientSession
+) -> None:
+    line = await world.join()
+    async with openai.AsyncOpenAI(base_url=f"{world.url}/v1", api_key="fl-1") as asks:
+        coming = asyncio.create_task(
+            asks.chat.completions.create(
+                model="chat", messages=[{"role": "user", "content": "hi"}], stream=True
+            )
+        )
+        told = await line.told()
+        chunk = {"id": "c", "created": 0, "model": "m", "object": "chat.completion.chunk"}
+        events = {"Content-Type": "text/event-stream"}
+        line.say(told["n"], status=200, headers=events)
+        for word in ("hel", "lo"):
+            choice = {"index": 0, "delta": {"content": word}, "finish_reason": None}
+            line.say(told["n"], piece=f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\n")
+        line.say(told["n"], piece="data: [DONE]\n\n", end=True)
+        words = [one.choices[0].delta.content async for one in await coming]
+    assert words == ["hel", "lo"]
 
 
 @tale
