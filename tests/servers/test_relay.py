@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fleetctl.common.tokens import gateway_token
@@ -15,7 +16,7 @@ from fleetctl.providers.contract.endpoints import EndpointAccess
 from tests.contracts.daytona_worlds import DaytonaWorld
 from tests.contracts.modal_worlds import ModalWorld
 from tests.contracts.provider_answers import SpoiltWorld
-from tests.contracts.provider_worlds import python
+from tests.contracts.provider_worlds import eventually, python
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.llm.server import Model
 from tests.emulators.modal.running import ModalEmulator
@@ -55,6 +56,13 @@ print("whole:", " ".join(words), flush=True)
 """
 )
 
+STAYS = """
+if stay:
+    answer = ask("streams", stream=True)
+    answer.readline()
+    print("streams", flush=True)
+    answer.read()
+"""
 Build = Callable[[Path], SpoiltWorld]
 
 
@@ -89,6 +97,37 @@ def test_a_task_on_daytona_asks_once_whatever_becomes_of_its_line(
     tmp_path: Path, daytona_emulator: DaytonaEmulator
 ) -> None:
     asyncio.run(_asked_once(tmp_path, lambda path: DaytonaWorld(path, daytona_emulator)))
+
+
+def test_runs_of_one_sandbox_are_told_apart_and_a_stop_cancels_what_is_asked(
+    tmp_path: Path, modal_emulator: ModalEmulator
+) -> None:
+    async def tale() -> None:
+        model = Model(key=KEY, held=asyncio.Event())
+        build = partial(ModalWorld, emulator=modal_emulator)
+        async with played(build, tmp_path, model) as (world, gateway):
+            await gateway.grant("r1", "r2")
+            asks = python(ASKS + "ask('hi').read(); print('first', flush=True)" + STAYS)
+            fields = {"sandbox": "r1", "reusable": True}
+            first = await world.start(
+                asks, run="r1", params={"stay": 0}, endpoints=access(gateway, "r1"), **fields
+            )
+            assert (await world.ended(first)).ok
+            second = await world.start(
+                asks, run="r2", params={"stay": 1}, endpoints=access(gateway, "r2"), **fields
+            )
+            await world.log_holds(second, b"streams")
+            await world.provider.stop(second, grace_s=0.0)
+
+            async def cancelled() -> bool:
+                return model.cancelled == 1
+
+            await eventually(cancelled, "the stream of the stopped run was cancelled")
+            used = await gateway.used()
+            assert {run: row["calls"] for run, row in used.items()} == {"r1": 1, "r2": 2}
+            assert len(model.asked) == 3
+
+    asyncio.run(tale())
 
 
 async def _asked_once(path: Path, build: Build) -> None:

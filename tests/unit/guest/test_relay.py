@@ -20,7 +20,7 @@ import openai
 from fleetctl.guest.relay import process
 from fleetctl.guest.relay.calls import AT_ONCE_MAX
 from fleetctl.guest.relay.http import BODY_BYTES_MAX
-from tests.unit.guest.remote_world import Attached, Box
+from tests.unit.guest.remote_world import Attached, Box, wait_for
 
 LONG_S = 60.0  # far more than anything here takes
 JSON = {"Content-Type": "application/json"}
@@ -327,3 +327,5 @@ def test_tasks_of_one_sandbox_ask_in_turn_at_one_address(python_box: Box) -> Non
     assert task.rest().log.decode().split() == [url, "second"]
     files = [path.read_bytes() for path in box.directory.rglob("*") if path.is_file()]
     assert b"fl-run" not in b"".join(files)
+    os.kill(box.supervisor, signal.SIGKILL)
+    wait_for(lambda: not box.processes())  # it holds nothing that would outlive the supervisor
