@@ -156,16 +156,11 @@ class ModalSandboxes:
 
     async def line(self, handle: str, run: str) -> Talk:
         """See Lines of the relay."""
-        from modal.stream_type import StreamType
-
         async with self._opening:
             sandbox, guest = await self._guest(handle)
             async with self._running(handle, f"the relay of run `{run}` cannot be joined"):
-                process = await sandbox.exec.aio(
-                    *streams.relay_command(guest, run),
-                    stderr=StreamType.DEVNULL,
-                    timeout=max(1, int(self._settings.lifetime_s)),
-                )
+                argv, live_s = streams.relay_command(guest, run), self._settings.lifetime_s
+                process = await streams.talk_to(sandbox, argv, live_s=live_s)
         return Talk(process, deadline_s=self._settings.call_s)
 
     # -- what the provider asks --------------------------------------------------------------------

@@ -85,6 +85,17 @@ async def hand(line: Line, run: str, work: Work) -> bool:
     return True
 
 
+async def talk_to(
+    sandbox: modal.Sandbox, argv: list[str], *, live_s: float
+) -> modal.container_process.ContainerProcess[str]:
+    """live_s: after which Modal ends it. Raises what the SDK raises."""
+    from modal import stream_type
+
+    return await sandbox.exec.aio(
+        *argv, stderr=stream_type.StreamType.DEVNULL, timeout=max(1, int(live_s))
+    )
+
+
 async def attach(
     sandbox: modal.Sandbox, argv: list[str], work: Work | None, *, posix: bool, live_s: float
 ) -> Line:
