@@ -177,6 +177,7 @@ async def test_direct_reach_gives_the_key_and_no_grant() -> None:
         await made.apply("BatchJob", "ask", asking())
         (order,) = orders(made)
         assert order.endpoints is None
+        assert not order.template.endpoints  # its image need not carry calls
         assert order.secrets["OPENAI_BASE_URL"] == "http://a/v1"
         assert order.secrets["OPENAI_API_KEY"] == KEY
         assert not gateway.served
