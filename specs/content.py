@@ -53,6 +53,7 @@ TEMPLATE: Mapping[str, Role] = {
     "timeout_seconds": RULE,
     "termination_grace_period_seconds": RULE,
     "workdir": WORK,
+    "services": WORK,
     "metrics": WORK,  # what is known of a unit when it is done, and what a trial counts for
 }
 
@@ -133,6 +134,7 @@ STAGE: Mapping[str, Role] = {
     "volumes": WORK,
     "secrets": WORK,
     "workdir": WORK,
+    "services": WORK,
     "placement": PLACE,
     "nodes": PLACE,
     "ray": PLACE,

@@ -116,6 +116,8 @@ OF_ATTEMPTS = {
     "SandboxFailed": "The provider could not start its sandbox.",
     "SandboxStuck": "Its sandbox was under way for too long and was given up.",
     "ScaledDown": "`parallelism` was lowered.",
+    "ServiceFailed": "A service ended before it was ready, or while the work needed it.",
+    "ServiceNotReady": "A service was not ready within its `timeoutSeconds`.",
     "Signal": "It was ended by this signal.",
     "SourceFailed": "Its source could not be fetched in the sandbox.",
     "FewerNodes": "It waited too long for all of its nodes; the next attempt asks for fewer.",
@@ -127,6 +129,7 @@ OF_ATTEMPTS = {
     "SyncFailed": "What it wrote to a volume could not be committed.",
     "Terminated": "Somebody ended its sandbox at the provider.",
     "Timeout": "`timeoutSeconds` passed.",
+    "TooManyFallbacks": "More of its model calls were replaced than its endpoint allows.",
     "Unknown": "The provider does not say how its sandbox ended.",
     "VolumeNotReloaded": "A volume with open files could not be read anew; tried again elsewhere.",
 }

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
 
 
 def read_bytes(
-    state_dir: Path, uid: str, run: RunRow, offset: int, *, node: int = 0
+    state_dir: Path, uid: str, run: RunRow, offset: int, *, node: int = 0, service: str = ""
 ) -> Iterator[tuple[bytes, int]]:
-    """What there is now from `offset` on, in pieces, each with the offset that follows it."""
-    reader = _reader(state_dir, uid, run, node)
+    """What there is now from `offset` on, in pieces, each with the offset that follows it. service:
+    whose output it is, in place of the work's.
+    """
+    reader = _reader(state_dir, uid, run, node, service)
     while True:
         data, offset = reader.read(offset)
         if not data:
@@ -23,10 +25,12 @@ def read_bytes(
         yield data, offset
 
 
-def read_times(state_dir: Path, uid: str, run: RunRow, *, node: int = 0) -> list[tuple[int, float]]:
+def read_times(
+    state_dir: Path, uid: str, run: RunRow, *, node: int = 0, service: str = ""
+) -> list[tuple[int, float]]:
     """(offset, when the byte there came), ascending; the first byte came when the run began."""
     begun_s = run.created_at_s if run.started_at_s is None else run.started_at_s
-    return [(0, begun_s), *_reader(state_dir, uid, run, node).times()]
+    return [(0, begun_s), *_reader(state_dir, uid, run, node, service).times()]
 
 
 def log_exists(state_dir: Path, uid: str, run: RunRow, *, node: int) -> bool:
@@ -34,9 +38,12 @@ def log_exists(state_dir: Path, uid: str, run: RunRow, *, node: int) -> bool:
     return _reader(state_dir, uid, run, node).exists()
 
 
-def _reader(state_dir: Path, uid: str, run: RunRow, node: int) -> LogReader:
+def _reader(state_dir: Path, uid: str, run: RunRow, node: int, service: str = "") -> LogReader:
     from fleetctl.guest.nodes.names import node_name
+    from fleetctl.guest.supervision.services.names import service_name
     from fleetctl.providers.paths import runs_dir
     from fleetctl.providers.rundir.logs import LogReader
 
-    return LogReader(runs_dir(state_dir, run.provider, uid), node_name(run.name, node))
+    name = node_name(run.name, node)
+    name = service_name(name, service) if service else name
+    return LogReader(runs_dir(state_dir, run.provider, uid), name)

@@ -182,6 +182,7 @@ def unfit_for_address(template: Template) -> str:
         (template.resources.gpu is not None, "a GPU beside it would idle; leave `gpu` out"),
         (bool(template.volumes), "the cluster's machines mount no volume; leave `volumes` out"),
         (template.source is not None, "the cluster's machines have no copy of the `source`"),
+        (bool(template.services), "they would run here, beside nothing; leave `services` out"),
         (template.workdir is not None, "a job begins where the cluster says; leave `workdir` out"),
     )
     return next((why for fails, why in rules if fails), "")

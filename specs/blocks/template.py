@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,6 +18,8 @@ from pydantic import (
 )
 
 from fleetctl.specs.blocks.resources import Gpu, Resources
+from fleetctl.specs.blocks.services import Services
+from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.metrics import Metrics
 from fleetctl.specs.values.packages import OUTSIDE, is_inside
 from fleetctl.specs.values.scalars import (
@@ -246,6 +247,7 @@ class Template(Spec):
         description="Metrics that it prints or writes; over 1,000 of a name are sampled. Default:"
         " what it reports.",
     )
+    services: Services = ()
 
     @property
     def is_function(self) -> bool:
@@ -265,13 +267,21 @@ class Template(Spec):
         made._observed = True
         return made
 
+    _carried: bool = PrivateAttr(default=False)
+
+    def carried(self) -> Template:
+        """The same, of a run whose calls of endpoints are carried by what needs Python."""
+        made = self.model_copy()
+        made._carried = True
+        return made
+
     @property
     def needs_python(self) -> bool:
         """Whether its image must have Python: for its work, or for what goes on beside it, where
-        metrics are read and calls of endpoints are carried.
+        metrics are read, services looked after and calls of endpoints carried.
         """
-        beside = self.metrics is not None or bool(self.endpoints) or self._observed
-        return self.python is not None or beside
+        beside = self.metrics is not None or bool(self.services) or self._carried
+        return self.python is not None or beside or self._observed
 
     @property
     def work(self) -> str | None:
@@ -281,7 +291,7 @@ class Template(Spec):
     @field_validator("env", mode="before")
     @classmethod
     def _env_from_list(cls, value: Any) -> Any:
-        return _env_of_list(value) if isinstance(value, list) else value
+        return env_of(value)
 
     @model_validator(mode="after")
     def _has_one_work(self) -> Template:
@@ -324,18 +334,3 @@ def check_requirements(image: Image | None, source: Source | None) -> None:
         raise ValueError("`image.requirements` is read at apply; list what it says in `pip`")
     if not is_inside(named):
         raise ValueError(f"`image.requirements` {OUTSIDE}")
-
-
-def _env_of_list(entries: list[Any]) -> dict[str, Any]:
-    env: dict[str, Any] = {}
-    for entry in entries:
-        if not isinstance(entry, Mapping) or "name" not in entry:
-            raise ValueError("each entry of an env list must be {name: ..., value: ...}")
-        if "valueFrom" in entry:
-            raise ValueError("`valueFrom` is not read; name a Secret object in `secrets` instead")
-        if set(entry) != {"name", "value"}:
-            raise ValueError("each entry of an env list must be {name: ..., value: ...}")
-        if entry["name"] in env:
-            raise ValueError(f"the variable `{entry['name']}` is given twice")
-        env[entry["name"]] = entry["value"]
-    return env

@@ -20,6 +20,7 @@ from fleetctl.specs.blocks.nodes import (
 )
 from fleetctl.specs.blocks.placement import Placement
 from fleetctl.specs.blocks.resources import Resources
+from fleetctl.specs.blocks.services import Services
 from fleetctl.specs.blocks.template import (
     FUNCTION_FIELDS,
     WORK_FIELDS,
@@ -27,6 +28,7 @@ from fleetctl.specs.blocks.template import (
     Template,
     VolumeMount,
 )
+from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.scalars import (
     Bool,
     Count,
@@ -48,6 +50,7 @@ _IN_PLACE = (
     "volumes",
     "workdir",
     "timeout_seconds",
+    "services",
 )
 
 
@@ -81,6 +84,9 @@ class Stage(Spec):
         default=None, description="In place of the template's; `[]` names none."
     )
     workdir: NonEmptyText | None = Field(default=None, description="In place of the template's.")
+    services: Services | None = Field(
+        default=None, description="In place of the template's; `[]` starts none."
+    )
     placement: Placement | None = Field(
         default=None, description="Where this stage may run; default: as the others."
     )
@@ -93,7 +99,7 @@ class Stage(Spec):
     @field_validator("env", mode="before")
     @classmethod
     def _env_from_list(cls, value: Any) -> Any:
-        return Template.model_validate({"env": value}).env if isinstance(value, list) else value
+        return env_of(value)
 
     @model_validator(mode="after")
     def _has_one_work(self) -> Stage:

@@ -18,6 +18,7 @@ from tests.bench import (
     modal,
     publication,
     ray_ready,
+    rlstep,
     screens,
     smalljobs,
     sweeps,
@@ -48,6 +49,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "modal": modal.figures,
     "daytona": daytona.figures,
     "endpoints": endpoints.figures,
+    "rlstep": rlstep.figures,
 }
 
 

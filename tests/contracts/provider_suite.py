@@ -19,6 +19,7 @@ from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_checkpoints import ProviderCheckpoints
 from tests.contracts.provider_metrics import ProviderMetrics
 from tests.contracts.provider_outputs import ProviderOutputs
+from tests.contracts.provider_services import ProviderServices
 from tests.contracts.provider_wandb import ProviderWandb
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
@@ -29,7 +30,9 @@ time.sleep(600)"""
 WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
-class ProviderSuite(ProviderOutputs, ProviderMetrics, ProviderWandb, ProviderCheckpoints):
+class ProviderSuite(
+    ProviderOutputs, ProviderMetrics, ProviderWandb, ProviderCheckpoints, ProviderServices
+):
     """`world` builds the provider; nothing else is asked of a subclass."""
 
     def world(self, tmp_path: Path) -> World:

@@ -102,6 +102,26 @@ class TestEndpoints:
         assert kept
         assert not [file for file in kept if token.encode() in file.read_bytes()]
 
+    @story
+    async def test_programs_ask_by_the_helper_and_a_dead_model_ends_them(
+        self, world: World
+    ) -> None:
+        with answering() as (url, _):
+            access = EndpointAccess(("small",), {"chat": "Qwen"}, url, "fl-abc")
+            asked = await world.run(python("SUBMIT(said=llm_query('hi'))"), endpoints=access)
+            assert asked.result == '{"said":"yes"}'
+            for run, template in [("of-python", python(DEAD)), ("of-command", shell(DEAD))]:
+                ended = await world.run(template, run=run, endpoints=access, template_hash=run)
+                assert ended.reason == "TooManyFallbacks", ended
+                assert "20 of 20 calls failed and were replaced" in ended.message
+
+
+DEAD = """
+from fleetctl_llm import llm_query
+for _ in range(25):
+    llm_query("hi", model="dead", on_error="original")
+"""
+
 
 def shell(program: str) -> Template:
     """The same program as a command."""
@@ -120,6 +140,14 @@ def answering() -> Iterator[tuple[str, list[tuple[str, str | None]]]]:
             self.send_header("Content-Length", "2")
             self.end_headers()
             self.wfile.write(b"{}")
+
+        def do_POST(self) -> None:
+            dead = b'"dead"' in self.rfile.read(int(self.headers["Content-Length"]))
+            data = b'{"choices": [{"message": {"content": "yes"}}]}'
+            self.send_response(503 if dead else 200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
 
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: what pytest shows is of the tests."""

@@ -18,12 +18,15 @@ import yaml
 
 from tests.docs.fleet import EXAMPLES, Fleet
 from tests.docs.screens import README
+from tests.emulators.llm.running import running
+from tests.emulators.llm.server import Model
 from tests.emulators.wandb.light import LIGHT
 from tests.emulators.wandb.running import WandbEmulator
 
 RUN_BY_A_TEST = {
     "hello.yaml",
     "retries.yaml",
+    "services.yaml",
     "batch.yaml",
     "budget.yaml",
     "sweep-early.yaml",
@@ -37,6 +40,8 @@ RUN_BY_A_TEST = {
     "training.yaml",
     "function.yaml",
     "placement.yaml",
+    "rl-batched.yaml",
+    "endpoint.yaml",
 }
 
 
@@ -68,6 +73,17 @@ def test_a_task_that_fails_once_is_tried_again_and_its_first_log_is_kept(fleet: 
     assert [row["result"] for row in rows] == [{"attempt": 1}, {"attempt": 2}, {"attempt": 1}]
     first = fleet.ok("logs", "job/retries", "--index", "1", "--attempt", "1", "--no-prefix")
     assert first.splitlines() == ["task 1, attempt 1", "the disk on the left is full"]
+
+
+def test_tasks_ask_the_service_beside_them(fleet: Fleet) -> None:
+    fleet.apply("services.yaml")
+    rows = fleet.results("job/words")
+    assert [row["result"]["reversed"] for row in rows] == ["olleh", "xobdnas", "racedis"]
+    assert '"GET /sandbox HTTP/1.1" 200' in fleet.ok(
+        "logs", "job/words", "--index", "1", "--service", "reverser"
+    )
+    said = fleet.shell("fleetctl logs job/words --service other")
+    assert (said.code, "its services are `reverser`" in said.talk) == (4, True)
 
 
 def test_the_three_batches_give_their_golden_values(fleet: Fleet) -> None:
@@ -348,6 +364,51 @@ def test_the_interrupted_training_ends_exactly_like_one_that_was_left_alone(flee
     rows = fleet.results("tr/undisturbed")
     assert [row["attempts"] for row in rows] == [1, 1]
     assert rows[1]["result"] == {**interrupted, "resumed_from": 0}
+
+
+def test_a_policy_is_trained_by_what_models_answer_at_once(fleet: Fleet) -> None:
+    """As the example says, but for where the server is, and how many steps are made."""
+    model = Model(slots=64, answer_s=0.01, models=("llama3.2:3b", "nomic-embed-text"))
+    text = (EXAMPLES / "rl-batched.yaml").read_text("utf-8")
+    with running(model):
+        for here, there in (
+            ("http://127.0.0.1:11434", model.url),
+            ("--num-steps 32 --num-env-steps 10240", "--num-steps 4 --num-env-steps 128"),
+            ("--num-env-steps=2048", "--num-steps=4, --num-env-steps=32, --compare-steps=0"),
+            ("path: rl-batched}", f"path: {EXAMPLES / 'rl-batched'}}}"),
+        ):
+            assert here in text
+            text = text.replace(here, there)
+        fleet.ok("apply", "-f", "-", "--wait", stdin=text)
+    (trained,) = fleet.results("tr/rewriting")
+    assert (trained["result"]["updates"], trained["result"]["resumed_from"]) == (2, 0)
+    assert model.most_at_once > 1
+    kept = {path.name for path in fleet.volume("rl-batched").iterdir()}
+    assert kept == {"checkpoints", "final_model.npz", "log.csv"}
+    rows, best = (
+        fleet.results("sweep/rewriting-rates"),
+        fleet.status("sweep/rewriting-rates")["best"],
+    )
+    assert len(rows) == 6
+    assert best["metric"]["value"] == max(row["result"]["reward"] for row in rows)
+    asked = [one for one in model.asked if one["path"] == "/v1/chat/completions"]
+    counted = fleet.status("endpoint/rewriter")
+    assert counted["calls"] == len(asked) > 0
+
+
+def test_tasks_ask_a_model_that_an_endpoint_names(fleet: Fleet) -> None:
+    model = Model(slots=4, models=("llama3.2:3b",))
+    text = (EXAMPLES / "endpoint.yaml").read_text("utf-8")
+    with running(model):
+        fleet.ok(
+            "apply", "-f", "-", "--wait", stdin=text.replace("http://127.0.0.1:11434", model.url)
+        )
+        fleet.ok("delete", "endpoint/small")
+    rows = fleet.results("job/tips")
+    assert [len(row["result"]["tips"]) for row in rows] == [2, 2, 2]
+    assert rows[0]["result"]["tips"][0] == "echo: One tip for beginners of sailing, in a sentence."
+    assert len(model.asked) == 6
+    assert fleet.status("job/tips")["cost"]["calls"] > 0
 
 
 def test_applying_an_example_twice_runs_nothing_again(fleet: Fleet) -> None:

@@ -52,8 +52,8 @@ SHORTER = {
     "time.sleep(0.01)": "time.sleep(0.08)",
 }
 FUNCTIONS = ("function.yaml",)
-# Repository and key are the reader's own; the second needs an account that this suite has not.
-ELSEWHERE = ("sweep-wandb.yaml", "sweep-wandb-account.yaml")
+# Repository, key, account and model server are the reader's own.
+ELSEWHERE = ("sweep-wandb.yaml", "sweep-wandb-account.yaml", "rl-batched.yaml")
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Alive, Ended, RunState
 from fleetctl.controllers.schedule import capacity
 from fleetctl.engine.capacity.prices import charged
+from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.contract.account import built_in
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.modal import foreseen
@@ -118,6 +120,16 @@ class TestNodes:
         await eventually(lambda: _none_live(self.emulator), "no container is left")
         assert world.input(ref)["rescheduled"] == 1  # Modal began it again; nothing of it ran
         assert world.node_log("run-0", 2) == "up\n"
+
+    @story
+    async def test_each_node_has_services_of_its_own(self, world: NodesWorld) -> None:
+        says = "echo beside $NODE_RANK; touch up; exec sleep 600"
+        beside = {"name": "beside", "script": says, "ready": {"command": ["test", "-e", "up"]}}
+        seen = await world.run(gang(script("true", services=[beside], **HOST), nodes=2))
+        assert seen.ok, seen
+        runs = world.directory / "home" / "modal" / "jobs" / "uid-1" / "runs"
+        logs = [runs / f"{service_name(node_name('run-0', at), 'beside')}.log" for at in (0, 1)]
+        assert [log.read_text() for log in logs] == ["beside 0\n", "beside 1\n"]
 
     @story
     async def test_a_node_that_is_taken_away_alone_says_so_and_ends_the_others(

@@ -19,12 +19,13 @@ from fleetctl.common.text import plural, safe
 from fleetctl.views.kinds import commands
 from fleetctl.views.objects import View
 from fleetctl.views.reading import Reading, open_reading
+from fleetctl.views.services import service_names
 from fleetctl.views.tasks import CACHED, Task
 
 PAGE = """\
 KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS
     [-f] [--index 3,7-9 | --stage NAME] [--node N] [--failed] [--tail N]
-    [--since TIME] [--timestamps] [--attempt N] [--build]
+    [--since TIME] [--timestamps] [--attempt N] [--service NAME] [--build]
 
 Show what tasks printed, the newest attempt of each, in the order of their indexes.
 Every line begins with [index/attempt], of a stage with its name, of several nodes
@@ -38,6 +39,7 @@ examples:
   fleetctl logs sweep/lr --index 3,7-9 --attempt 1
   fleetctl logs job/chunks --since 10m --timestamps
   fleetctl logs jobs -l team=rlm --failed --tail 5
+  fleetctl logs job/chunks --index 3 --service ollama
   fleetctl logs job/chunks --build -f
 
 exit codes:
@@ -53,6 +55,7 @@ def parser(verb: str) -> Parser:
     made.add_argument("--index", type=indexes, metavar="LIST", help="only these tasks: 3,7-9")
     made.add_argument("--stage", metavar="NAME", help="only the stage of this name")
     made.add_argument("--node", type=count, metavar="N", help="only this node, from 0")
+    made.add_argument("--service", metavar="NAME", help="what this service beside the task printed")
     made.add_argument("--failed", action="store_true", help="only tasks whose last attempt failed")
     made.add_argument("--tail", type=count, metavar="N", help="only the last N lines of each task")
     made.add_argument("--attempt", type=count, metavar="N", help="this attempt, not the newest")
@@ -79,6 +82,8 @@ def run(args: Namespace, screen: Screen) -> int:
         for seen in views:
             if not seen.kind.runs:
                 raise UsageError(f"a {seen.kind.name} has no logs")
+            if args.service:
+                _must_have(seen, args.service)
         pick = pick_of(args, SystemClock().now_s(), several=len(views) > 1)
         keys = [seen.key for seen in views]
         try:
@@ -94,6 +99,18 @@ def run(args: Namespace, screen: Screen) -> int:
         except KeyboardInterrupt:
             build = " --build" if args.build else ""
             return detached(keys, commands("logs", keys) + f"{build} -f", screen)
+
+
+def _must_have(seen: View, service: str) -> None:
+    """Raises NotFound where its spec names no such service."""
+    names = service_names(seen)
+    if service in names:
+        return
+    hint = f"its services are {', '.join(f'`{safe(it)}`' for it in names)}"
+    none = "its template has no `services`"
+    raise NotFound(
+        f"{safe(seen.key)} has no service `{safe(service)}`", hint=hint if names else none
+    )
 
 
 def _build(

@@ -32,6 +32,7 @@ class Pick(NamedTuple):
     several: bool = False  # lines say whose they are
     stage: str = ""
     node: int | None = None  # None = all that there are
+    service: str = ""  # whose output, in place of the work's
 
     @property
     def single(self) -> int | None:
@@ -81,6 +82,7 @@ class Pick(NamedTuple):
                 dating=self.dating,
                 label=safe(label),
                 node=None if alone else node,
+                service=self.service,
             )
 
         return NodeStreams(stream, only=self.node)
@@ -99,6 +101,7 @@ def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
         several,
         args.stage or "",
         args.node,
+        args.service or "",
     )
 
 

@@ -82,7 +82,7 @@ class NodeStreams:
 
 class LogStream:
     """Remembers how far the log is printed. label: the task, and its object where there are
-    several; node: which, where there are several.
+    several; node: which, where there are several; service: whose output, in place of the work's.
     """
 
     def __init__(
@@ -97,8 +97,10 @@ class LogStream:
         dating: Dating = UNDATED,
         label: str = "",
         node: int | None = None,
+        service: str = "",
     ) -> None:
         self._label, self._node, self._prefixed = label, node, prefixed
+        self._service = service
         self.empty = True
         self._place = state_dir
         self._uid = uid
@@ -116,7 +118,8 @@ class LogStream:
     @property
     def name(self) -> str:
         node = "" if self._node is None else f" n{self._node}"
-        return f"[{self._label or self._run.index}/{self._run.attempt}{node}]"
+        service = f" {safe(self._service)}" if self._service else ""
+        return f"[{self._label or self._run.index}/{self._run.attempt}{node}{service}]"
 
     @property
     def exists(self) -> bool:
@@ -129,11 +132,11 @@ class LogStream:
 
     def drain(self) -> None:
         """Print all whole lines that are there now; with `tail`, at first only the last ones."""
-        pieces = read_bytes(self._place, self._uid, self._run, self._offset, node=self._node or 0)
-        for data, offset in pieces:
+        log, which = (self._place, self._uid, self._run), self._node or 0
+        for data, offset in read_bytes(*log, self._offset, node=which, service=self._service):
             self._offset, self.empty = offset, False
             if self._dating.any:
-                self._times = read_times(self._place, self._uid, self._run, node=self._node or 0)
+                self._times = read_times(*log, node=which, service=self._service)
             self._line_at = offset - len(data) - len(self._partial)
             self._take(data)
         if self._skipping is not None:

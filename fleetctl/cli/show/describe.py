@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -66,7 +66,8 @@ def run(args: Namespace, screen: Screen) -> int:
     with open_reading(state_dir) as reading:
         seen = must_find(wanted, reading)
         now_s = SystemClock().now_s()
-        for line in lines(seen, reading, now_s, building=_is_building(state_dir, seen)):
+        building, services = _is_building(state_dir, seen), _services(state_dir, seen, reading)
+        for line in lines(seen, reading, now_s, building=building, services=services):
             screen.data(line)
     # Without a controller the screen is as old as its end, and would otherwise not show it.
     waits = seen.kind.runs and not seen.over and seen.phase != "Suspended"
@@ -89,14 +90,33 @@ def _is_building(state_dir: Path, seen: View) -> bool:
     return any(is_building(log) for log in logs_of(state_dir, seen.resource.uid))
 
 
-def lines(seen: View, reading: Reading, now_s: float, *, building: bool = False) -> Iterator[str]:
+def _services(state_dir: Path, seen: View, reading: Reading) -> Sequence[str]:
+    """Those beside its work, each with how it stands."""
+    if not seen.kind.runs:
+        return ()
+    from fleetctl.views.services import service_lines
+
+    return service_lines(state_dir, seen, reading.live_attempts(seen))
+
+
+def lines(
+    seen: View,
+    reading: Reading,
+    now_s: float,
+    *,
+    building: bool = False,
+    services: Sequence[str] = (),
+) -> Iterator[str]:
     """The whole screen. Every text that came from users is made safe here.
 
-    building: whether an image is being built for a run that has not begun.
+    building: whether an image is being built for a run that has not begun. services: those beside
+    its work, each with how it stands.
     """
     yield from _head(seen, now_s, building=building)
     if seen.kind.runs:
         yield from _work(seen, reading, now_s)
+        if services:
+            yield _label("Services", safe("; ".join(services)))
         yield from _failures(seen, reading)
         yield from _spec(seen)
     else:

@@ -79,10 +79,7 @@ class Endpoints:
                 hint="give all of them `Gateway`, or all `Direct`",
             )
         if first.reach == "Direct":
-            # Nothing of ours stands between: its image need not have what carries calls.
-            template = request.template.model_copy(update={"endpoints": ()})
-            secrets = {**request.secrets, **self._direct(first, namespace)}
-            return replace(request, template=template, secrets=secrets)
+            return replace(request, secrets={**request.secrets, **self._direct(first, namespace)})
         for name, spec in specs.items():
             self._must_be_ready(name, namespace, spec)
         assert self._link is not None, "they are ready"
@@ -93,7 +90,8 @@ class Endpoints:
                 hint="raise the budget's `maxCost`",
             )
         url, token = self._link.gateway.access(request.run)
-        return replace(request, endpoints=EndpointAccess(names, first.models, url, token))
+        share = min(float(spec.max_fallback_share) for spec in specs.values())
+        return replace(request, endpoints=EndpointAccess(names, first.models, url, token, share))
 
     def _spec(self, name: str, namespace: str) -> EndpointSpec:
         resource = self._state.store.resources.get(KIND, name, namespace)

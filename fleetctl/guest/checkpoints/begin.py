@@ -157,9 +157,11 @@ def _with_library(
     except OSError as error:
         os.write(2, f"fleetctl: `{library}` cannot be written: {error.strerror}\n".encode())
         return {}
-    sys.path.append(library)
-    theirs = variables.get("PYTHONPATH", "")
-    return {"PYTHONPATH": f"{theirs}{os.pathsep}{library}" if theirs else library}
+    # A sandbox that is kept has had it since its first task.
+    if library not in sys.path:
+        sys.path.append(library)
+    theirs = [one for one in variables.get("PYTHONPATH", "").split(os.pathsep) if one]
+    return {"PYTHONPATH": os.pathsep.join([one for one in theirs if one != library] + [library])}
 
 
 def _show_stacks() -> None:

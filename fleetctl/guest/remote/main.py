@@ -4,6 +4,7 @@
   attach --dir D --run NAME --journal A --log B [--order BASE64 | --order -] [--for S]
                                                      begin the run if nobody has, and follow it,
                                                      not longer than S seconds
+         ... --services NAME=C,...                    and the logs of its services from there
          ... --stay yes                              this process lives as long as the sandbox
          ... --more yes                              and then others; see turns.py
   stop   --dir D --run NAME --grace S                end it; returns at once
@@ -36,7 +37,8 @@ def main(argv: list[str]) -> int:
     if verb == "attach":
         from fleetctl.guest.remote.verbs.attach import attach
 
-        offsets = int(options.get("--journal", 0)), int(options.get("--log", 0))
+        services = _offsets_of(options.get("--services", ""))
+        offsets = int(options.get("--journal", 0)), int(options.get("--log", 0)), services
         for_s = float(options["--for"]) if "--for" in options else None
         try:
             order, stay = _order(options.get("--order")), "--stay" in options
@@ -67,6 +69,12 @@ def main(argv: list[str]) -> int:
 def leave(code: int) -> NoReturn:
     """End at once: tearing an interpreter down costs more than a verb does."""
     os._exit(code)
+
+
+def _offsets_of(text: str) -> dict[str, int]:
+    """By names of services."""
+    pairs = [pair.partition("=") for pair in text.split(",") if pair]
+    return {name: int(offset) for name, _, offset in pairs}
 
 
 def _order(text: Optional[str]) -> Optional[str]:

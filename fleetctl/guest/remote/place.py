@@ -6,6 +6,7 @@ relay               where the relay of model calls listens, if there is one
 runs/<run>.begun    the latch of a run
 runs/<run>.jsonl    its journal; also a latch: whoever makes it decides whether the run begins
 runs/<run>.log      its output, with later parts beside it (see logfile.py)
+runs/<run>.services the names of its services, where it has any; their output is in logs beside it
 files/              what tasks write for us: parameters, result, metrics
 work/               the directory that tasks begin in
 
@@ -46,6 +47,10 @@ def idle_pid() -> str:
 
 def begun(run: str) -> str:
     return f"{RUNS}/{run}.begun"
+
+
+def services(run: str) -> str:
+    return f"{RUNS}/{run}.services"
 
 
 def latched(path: str) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Any, Optional
 
     from fleetctl.guest.relay.keeper import Relay
+    from fleetctl.guest.remote.story.frames import Offsets
 
 
 def supervise(
@@ -33,7 +34,7 @@ def supervise(
     secrets: dict[str, str],
     *,
     follower: Optional[socket] = None,
-    offsets: Optional[tuple[int, int]] = None,
+    offsets: Optional[Offsets] = None,
 ) -> int:
     """The life of the supervisor; its exit code. lock: held until this process ends; follower: who
     tells the run's story; offsets: those from which this process tells it itself, on its stdout.
@@ -80,7 +81,7 @@ class Supervisor:
         self._last, self._told_open = "", False  # the newest run, once it has ended
         self._stopped_early = ""  # a run whose stop came before its order
 
-    def tell(self, handle: int, run: str, offsets: tuple[int, int]) -> None:
+    def tell(self, handle: int, run: str, offsets: Offsets) -> None:
         from fleetctl.guest.remote.story.frames import Story
         from fleetctl.guest.remote.story.telling import Telling
 
@@ -112,7 +113,8 @@ class Supervisor:
 
     def may_stay(self, order: dict[str, Any]) -> bool:
         """Whether the sandbox can take another run after this one."""
-        crashed = order["mode"] == "python" and (self.worker is None or not self.worker.lives)
+        serves = order["mode"] == "python" and not order.get("services")
+        crashed = serves and (self.worker is None or not self.worker.lives)
         self.closing = self.closing or crashed or not order["reusable"]
         return not self.closing
 

@@ -36,6 +36,8 @@ REMOTE_PARTS = (
     *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
     *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping", "prepare")),
     *(f"checkpoints/{name}.py" for name in ("begin", "mirror", "watch")),
+    *(f"supervision/services/{name}.py" for name in ("names", "probe", "process")),
+    *(f"supervision/services/{name}.py" for name in ("crew", "keeping")),
     *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
     *(f"relay/{name}.py" for name in ("keeper", "process", "client", "calls", "http", "join")),
     *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),

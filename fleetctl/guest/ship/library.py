@@ -8,13 +8,21 @@ from pathlib import Path
 _HERE = Path(__file__).parents[1] / "library"
 _CHECKPOINTS, _STACKS = "fleetctl_checkpoint.py", "sitecustomize.py"
 _MIRROR = "fleetctl_mirror.py"
+_MODELS = ("fleetctl_llm.py", "fleetctl_llm_line.py")
 
 
-def library(*, stacks: bool, mirror: bool = False) -> dict[str, str]:
-    """Texts by file name; stacks: with what lets a process that hangs say where; mirror: with what
-    copies checkpoints.
+def library(
+    *, checkpoints: bool = False, stacks: bool = False, mirror: bool = False, models: bool = False
+) -> dict[str, str]:
+    """Texts by file name. checkpoints: with what saves them; stacks: with what lets a process that
+    hangs say where; mirror: with what copies checkpoints; models: with what asks model endpoints.
     """
-    names = (_CHECKPOINTS, *([_STACKS] if stacks else []), *([_MIRROR] if mirror else []))
+    names = (
+        *([_CHECKPOINTS] if checkpoints else []),
+        *([_STACKS] if stacks else []),
+        *([_MIRROR] if mirror else []),
+        *(_MODELS if models else []),
+    )
     return {name: _text(name) for name in names}
 
 

@@ -24,6 +24,7 @@ PACKAGES = (
     *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "supervision")),
     *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "relay", "remote")),
     "fleetctl.guest.wandb",
+    "fleetctl.guest.supervision.services",
     *(f"fleetctl.guest.remote.{name}" for name in ("process", "run", "story", "verbs")),
 )
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator, Tuple
+
+_PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 
 
 def send(pid: int, number: int) -> bool:
@@ -31,6 +34,21 @@ def ended() -> Iterator[Tuple[int, int]]:
         if pid == 0:
             return
         yield pid, status
+
+
+def end_with_parent(parent: int) -> None:
+    """The kernel kills this process when its parent ends, or now if it has. Where it cannot (not
+    Linux, or a Python without ctypes), whoever looks after the parent has to find this one.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        import ctypes  # few runs need it, and every supervisor loads this file
+    except ImportError:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, _SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), _SIGKILL)
 
 
 def is_held(path: str | os.PathLike[str]) -> bool:

@@ -9,7 +9,9 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Mapping, NoReturn, Optional, Sequence
+    from typing import Any, Callable, Dict, Mapping, NoReturn, Optional, Sequence
+
+    Tell = Callable[[Dict[str, Any]], None]
 
 SHELL_CHARACTERS = frozenset(" \t\n;&|<>$`*(){}\"'")
 SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1", "2>", "&>"})
@@ -31,6 +33,25 @@ def cannot_enter(directory: str, workdir: Optional[str], why: str) -> str:
         f"workdir `{workdir}` cannot be entered: {why} (`{directory}` in the sandbox);"
         " it must be a directory of the source, of the image or of a volume"
     )
+
+
+def guarded(work: Callable[[], NoReturn], tell: Optional[Tell] = None) -> NoReturn:
+    """Do work that never returns, in a process that was forked for it: nothing climbs back into the
+    code of its parent. tell: one event to whoever keeps the run.
+    """
+    code = 127
+    try:
+        work()
+    except (OSError, ValueError) as error:
+        if tell is not None:
+            tell({"e": "error", "reason": "StartFailed", "message": str(error)})
+        os.write(2, f"fleetctl: {error}\n".encode())
+    except BaseException:
+        code = 70
+        import traceback
+
+        os.write(2, traceback.format_exc().encode())
+    os._exit(code)
 
 
 def become(argv: Sequence[str], variables: Mapping[str, str]) -> NoReturn:

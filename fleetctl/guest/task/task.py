@@ -56,6 +56,8 @@ STORAGE_HELPERS = (
 BUFFER_HELPERS = ("add_buffer", "get_buffer", "clear_buffer")
 # Of library/fleetctl_checkpoint.py, which comes with a TrainingRun that has a `checkpoint`.
 CHECKPOINT_HELPERS = ("latest", "saving", "stop_requested")
+# Of library/fleetctl_llm.py, which comes with `endpoints`.
+MODEL_HELPERS = ("llm_query", "llm_query_batched", "rlm_query", "rlm_query_batched")
 
 
 class Submitted(BaseException):
@@ -84,7 +86,11 @@ class Sandbox:
         for name in BUFFER_HELPERS:
             self._namespace[name] = getattr(buffers, name)
         for name in CHECKPOINT_HELPERS:
-            self._namespace[name] = _of_library(name)
+            why = "only a TrainingRun with `checkpoint` saves checkpoints"
+            self._namespace[name] = _of_library("fleetctl_checkpoint", name, why)
+        for name in MODEL_HELPERS:
+            why = "the task has no model endpoint: `template.endpoints: [NAME]` is missing"
+            self._namespace[name] = _of_library("fleetctl_llm", name, why)
         self._namespace.update({"SUBMIT": self._submit, "json": known_or_lazy("json")})
 
     def run(self, code: Union[str, CodeType], params: dict[str, Any], emit: Emit) -> int:
@@ -140,13 +146,14 @@ class Sandbox:
             self._emit({"e": "metric", "step": self._step, "values": values, "at": time.time()})
 
 
-def _of_library(name: str) -> Callable[..., Any]:
+def _of_library(module: str, name: str, why: str) -> Callable[..., Any]:
+    """A function of a module that comes with some tasks alone; why: what to say in the others."""
+
     def helper(*args: Any, **kwargs: Any) -> Any:
         try:
-            library = imported("fleetctl_checkpoint")
+            library = imported(module)
         except ImportError:
-            problem = f"{name}: only a TrainingRun with `checkpoint` saves checkpoints"
-            raise RuntimeError(problem) from None
+            raise RuntimeError(f"{name}: {why}") from None
         return getattr(library, name)(*args, **kwargs)
 
     return helper

@@ -30,11 +30,12 @@ Words = Sequence[tuple[int, str]]
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:
-    commands = list(works.values_of(spec, "command"))
+    commands = list(works.commands(spec))
     if not commands:
         return
     params = {name for _, name in works.parameters(spec)}
     names = {name for _, variables in works.environments(spec) for name in variables}
+    names |= {name for _, service in works.services(spec) for name in service.env}
     for path, command in commands:
         words = _plain_words(command)
         yield from _of_a_shell(path, command, words)

@@ -15,7 +15,8 @@ CREDENTIAL_LENGTH_MIN = 16
 
 def doubtful(spec: Spec) -> Iterator[Finding]:
     """One for each variable; its value is in none of them."""
-    for at, variables in works.environments(spec):
+    of_services = (((*at, "env"), service.env) for at, service in works.services(spec))
+    for at, variables in (*works.environments(spec), *of_services):
         for name, value in variables.items():
             if (
                 CREDENTIAL_NAME.search(name)

@@ -15,7 +15,9 @@ from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
 
 # As the guests set them; each is said in `fleetctl explain` and in the README.
-_OURS = re.compile(r"FLEETCTL_(?:PARAMS|RESULT|METRICS|RUN|ATTEMPT|STAGE_RESULTS|VOLUME(?:_.*)?)")
+_OURS = re.compile(
+    r"FLEETCTL_(?:PARAMS|RESULT|METRICS|RUN|ATTEMPT|STAGE_RESULTS|(?:VOLUME|PORT)(?:_.*)?)"
+)
 INDEX = "JOB_COMPLETION_INDEX"
 # Provider `local` has no container: there each task has a home and a place for devices of its own.
 OF_THIS_MACHINE = frozenset({"HOME", "TMPDIR", "CUDA_VISIBLE_DEVICES"})
@@ -26,6 +28,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
     if isinstance(spec, SecretSpec):
         yield from _of_a_secret(spec)
         return
+    yield from _of_services(spec)
     environments = list(works.environments(spec))
     if not environments:
         return
@@ -48,6 +51,17 @@ def wrong(spec: Spec) -> Iterator[Finding]:
                 yield Finding(
                     path, path, message, "leave it out, or name it otherwise", at_key=True
                 )
+
+
+def _of_services(spec: Spec) -> Iterator[Finding]:
+    """A service may have another home than the task, and other parameters."""
+    for at, service in works.services(spec):
+        for name in service.env:
+            if _OURS.fullmatch(name):
+                path: Path = (*at, "env", name)
+                message = f" is set for every service by fleetctl itself, {NOT_SEEN}"
+                hint = "leave it out, or name it otherwise"
+                yield Finding(path, path, message, hint, at_key=True)
 
 
 def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:

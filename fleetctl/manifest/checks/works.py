@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fleetctl.manifest.problems import Path
+from fleetctl.specs.blocks.services import Service
 from fleetctl.specs.blocks.template import Image, Source, Template, VolumeMount
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -30,6 +31,23 @@ def values_of(spec: Spec, name: str) -> Iterator[tuple[Path, Any]]:
         for number, stage in enumerate(spec.stages):
             if getattr(stage, name):
                 yield ("spec", "stages", number, name), getattr(stage, name)
+
+
+def services(spec: Spec) -> Iterator[tuple[Path, Service]]:
+    """Those beside the work."""
+    for at, found in values_of(spec, "services"):
+        for number, service in enumerate(found):
+            yield (*at, number), service
+
+
+def commands(spec: Spec) -> Iterator[tuple[Path, Sequence[str]]]:
+    """Of the work, of services, and of what asks whether they are ready."""
+    yield from values_of(spec, "command")
+    for at, service in services(spec):
+        if service.command is not None:
+            yield (*at, "command"), service.command
+        if service.ready is not None and service.ready.command is not None:
+            yield (*at, "ready", "command"), service.ready.command
 
 
 def environments(spec: Spec) -> Iterator[tuple[Path, Mapping[str, str]]]:

@@ -121,19 +121,27 @@ class RunRequest:
             )
         return []
 
+    def services(self) -> list[dict[str, object]]:
+        """Those beside its work, as the guest reads them; see guest/supervision/services."""
+        return [it.order() for it in self.template.services]
+
     def training(self) -> dict[str, object]:
         """Its `checkpoint` and `progress` as the guest reads them, and the files that its programs
-        may import for them; empty without any.
+        may import for them and for its endpoints; empty without any.
         """
         fields: dict[str, object] = {}
         if self.checkpoint is not None:
             fields["checkpoint"] = self.checkpoint.order()
         if self.progress is not None:
             fields["progress"] = asdict(self.progress)
-        if fields:
-            mirror = self.checkpoint is not None and bool(self.checkpoint.mirror)
-            fields["library"] = library(stacks=self.progress is not None, mirror=mirror)
-        return fields
+        files = library(
+            checkpoints=bool(fields),
+            stacks=self.progress is not None,
+            mirror=self.checkpoint is not None and bool(self.checkpoint.mirror),
+            # Of `reach: Direct` there is no access, and the same helpers.
+            models=self.endpoints is not None or bool(self.template.endpoints),
+        )
+        return {**fields, "library": files} if files else {}
 
     def followed(self) -> dict[str, object] | None:
         """Its `metrics` as the guest reads them; see guest/metrics/followed.py."""

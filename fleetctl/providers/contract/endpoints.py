@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 class EndpointAccess:
     """names: of the endpoints, the first is the usual one. models: what the first may be asked for
     to what its servers call it. base_url: of the gateway, `http://127.0.0.1:PORT`, as seen from
-    this machine. token: of this attempt alone, never stored.
+    this machine. token: of this attempt alone, never stored. max_fallback_share: of its calls, how
+    many its helpers may replace; the smallest of its endpoints'.
     """
 
     names: tuple[str, ...]
     models: Mapping[str, str]
     base_url: str
     token: str = field(repr=False)
+    max_fallback_share: float = 0.05
 
     def variables(self, base_url: str) -> dict[str, str]:
         """What programs of an attempt find the gateway by. base_url: where the attempt itself sees
@@ -30,5 +32,6 @@ class EndpointAccess:
             "OPENAI_API_KEY": self.token,
             "OLLAMA_HOST": f"{base}/t/{self.token}",
             "FLEETCTL_LLM_URL": base,
+            "FLEETCTL_LLM_MAX_FALLBACK_SHARE": f"{self.max_fallback_share:g}",
             **({"FLEETCTL_LLM_MODEL": usual} if usual is not None else {}),
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -92,6 +93,8 @@ class RemoteProvider(ABC):
 
     async def _start(self, request: RunRequest) -> str:
         """Start a run in two phases: the sandbox's id first, and once that is durable the work."""
+        if request.endpoints is not None:
+            request = replace(request, template=request.template.carried())
         if request.handle:
             await self._begin(request)
             return request.handle

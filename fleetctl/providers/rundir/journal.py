@@ -1,9 +1,9 @@
 """Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
 
 Used by every provider whose guest or supervisor writes one. Pure; it opens nothing. Events:
-`started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `result`, `ended`, `closed` (the
-sandbox that the run left open is closed). A guest without Python writes `metrics` and a `result`
-that nobody has looked at; see raw_events.py.
+`started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `services`, `result`, `ended`,
+`closed` (the sandbox that the run left open is closed). A guest without Python writes `metrics` and
+a `result` that nobody has looked at; see raw_events.py.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Journal:
     mark: str = ""  # of the work that began, as orphans.work_mark tells it
     gpus: tuple[str, ...] = ()  # of its sandbox, by their driver's names, where somebody asked it
     nodes: tuple[Node, ...] = ()  # the last that is told of them
+    services: Mapping[str, str] = field(default_factory=dict)  # states, as last told
     usage: Usage | None = None  # of its GPUs, the newest sample
     stragglers: tuple[str, ...] = ()
     metrics: tuple[Metric, ...] = ()
@@ -69,6 +70,7 @@ class _Read:
     mark: str = ""
     gpus: tuple[str, ...] = ()
     nodes: tuple[Node, ...] = ()
+    services: dict[str, str] = field(default_factory=dict)
     metrics: list[Metric] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     saved: list[Saved] = field(default_factory=list)
@@ -104,6 +106,7 @@ def parse(data: bytes, offset: int = 0) -> Journal:
         mark=read.mark,
         gpus=read.gpus,
         nodes=read.nodes,
+        services=read.services,
         usage=read.usage,
         stragglers=tuple(read.stragglers),
         metrics=tuple(read.metrics),
@@ -148,6 +151,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.aside.append(str(event["message"]))
             case "unmirrored":
                 read.unmirrored.append(str(event["message"]))
+            case "services":
+                read.services = {str(k): str(it) for k, it in event["services"].items()}
             case "straggler":
                 read.stragglers.append(str(event["message"]))
             case "usage":
@@ -172,7 +177,7 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.ending = replace(read.ending, sandbox_open=False)
             case _:
                 return False
-    except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
         return False
     return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
 from dataclasses import replace
@@ -18,6 +19,8 @@ from fleetctl.providers.rundir.missing import with_module_hint
 
 DIRECTORIES_KEPT_MAX = 1000
 TAIL_BYTES = 16 * 1024  # the last event of a journal is shorter
+# The last line of a traceback; see guest/library/fleetctl_llm_line.py.
+_TOO_MANY_FALLBACKS = re.compile(r"^fleetctl_llm\.TooManyFallbacks: .*\s*\Z", re.MULTILINE)
 BEGINNING_S = (
     5.0  # between the making of a journal and its first line; longer means that its supervisor died
 )
@@ -100,15 +103,18 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
 
 
 def with_last_words(seen: Observation, runs: Path, *, node: int = 0) -> Observation:
-    """A command says on its output why it failed; that is the message when it has no other. node:
-    the one that failed, of several.
+    """A command says on its output why it failed; that is the message when it has no other, and the
+    reason where it was the helper for model endpoints that ended it. node: the one that failed, of
+    several.
     """
     if not isinstance(seen, Ended) or seen.ok or seen.infrastructure:
         return seen
     message = seen.message or LogReader(runs, node_name(seen.run, node)).last_words()
+    raised = seen.reason in ("Error", "ExitCode:1") and _TOO_MANY_FALLBACKS.search(message)
+    reason = "TooManyFallbacks" if raised else seen.reason
     if node:
         message = f"node {node}: {message or seen.reason}"
-    return replace(seen, message=with_module_hint(message))
+    return replace(seen, reason=reason, message=with_module_hint(message))
 
 
 def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open: bool) -> Ended:

@@ -1,6 +1,7 @@
 """The server itself, in the loop of the test; `asked` is the ground truth of what it was asked."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 from collections import deque
@@ -10,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 DIMENSIONS = 8
+MEET_S_MAX = 20.0
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,13 @@ class Model:
     cancelled: int = 0
     faults: deque[Fault] = field(default_factory=deque)
     held: asyncio.Event | None = None  # streams wait for it after their first piece
+    together: int = 0  # so many must be in slots at once before the first is answered
     url: str = ""
     _now: int = 0
 
     async def start(self) -> "Model":
         self._slots = asyncio.Semaphore(self.slots)
+        self._met = asyncio.Event()
         app = web.Application(client_max_size=32 * 2**20)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -69,12 +73,20 @@ class Model:
                 self._now += 1
                 self.most_at_once = max(self.most_at_once, self._now)
                 try:
+                    await self._meet()
                     return await self._answer(request, body)
                 finally:
                     self._now -= 1
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+
+    async def _meet(self) -> None:
+        """Where they never do, whoever waits is answered, and the test sees how many there were."""
+        if self._now >= self.together:
+            self._met.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._met.wait(), MEET_S_MAX)
 
     async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
         fault = self.faults.popleft() if self.faults else None

@@ -47,7 +47,7 @@ async def test_a_start_waits_until_the_endpoint_is_there_and_ready() -> None:
         await made.apply("BatchJob", "ask", asking())
         await turn(made)
         assert "endpoint/small is not declared" in made.status("ask")["message"]
-        await made.apply("Endpoint", "small", SERVER)
+        await made.apply("Endpoint", "small", {**SERVER, "maxFallbackShare": 0.2})
         await turn(made)
         assert made.status("small")["reason"] == "ServerUnreachable"
         await made.later(60)
@@ -63,6 +63,7 @@ async def test_a_start_waits_until_the_endpoint_is_there_and_ready() -> None:
         assert order.endpoints is not None
         assert order.endpoints.names == ("small",)
         assert order.endpoints.models == {"chat": "q"}
+        assert order.endpoints.max_fallback_share == 0.2
         assert order.endpoints.token == f"token-of-{order.run}"
         assert set(gateway.grants) == {order.run}
 
@@ -177,7 +178,6 @@ async def test_direct_reach_gives_the_key_and_no_grant() -> None:
         await made.apply("BatchJob", "ask", asking())
         (order,) = orders(made)
         assert order.endpoints is None
-        assert not order.template.endpoints  # its image need not carry calls
         assert order.secrets["OPENAI_BASE_URL"] == "http://a/v1"
         assert order.secrets["OPENAI_API_KEY"] == KEY
         assert not gateway.served

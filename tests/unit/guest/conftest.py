@@ -6,13 +6,19 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from fleetctl.guest import library
 from fleetctl.guest.ship.assemble import posix_source, remote_source
 from tests.unit.guest.remote_world import Box
 
 SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
+LLM_VARIABLES = (
+    *("FLEETCTL_LLM_URL", "FLEETCTL_LLM_MODEL", "FLEETCTL_LLM_MAX_FALLBACK_SHARE"),
+    *("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+)
 
 
 @pytest.fixture
@@ -34,6 +40,19 @@ def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
 def posix_box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Box]:
     """A sandbox whose image has no Python."""
     yield from _posix_box(tmp_path, request.param)
+
+
+@pytest.fixture
+def llm(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """As a program imports it, with no endpoint."""
+    monkeypatch.syspath_prepend(str(Path(library.__file__).parent))
+    for name in LLM_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    import fleetctl_llm  # type: ignore[import-not-found]
+
+    yield fleetctl_llm
+    for name in [name for name in sys.modules if name.startswith("fleetctl_llm")]:
+        del sys.modules[name]
 
 
 def _posix_box(tmp_path: Path, shell: str) -> Iterator[Box]:

@@ -39,7 +39,7 @@ class Story:
         self.frames.append(frame)
         if frame["e"] in JOURNAL:
             self.lines.append(line)
-        elif frame["e"] == "log":
+        elif frame["e"] == "log" and "of" not in frame:
             data = bytes_of(frame)
             self.log = self.log.ljust(frame["at"], b"\0") + data
 

@@ -28,6 +28,7 @@ ACCESS = EndpointAccess(("small", "large"), {"chat": "Qwen", "embed": "nomic"}, 
 
 
 def request(**changes: Any) -> RunRequest:
+    template = changes.pop("template", Template(command=("env",)))
     return RunRequest(  # type: ignore[arg-type]
         "r",
         "r",
@@ -36,7 +37,7 @@ def request(**changes: Any) -> RunRequest:
         "batchjob/x",
         0,
         1,
-        Template(command=("env",)),
+        template,
         "h",
         {},
         False,
@@ -55,6 +56,7 @@ def test_each_client_finds_the_listener_where_the_attempt_sees_it() -> None:
         "OPENAI_API_KEY": "fl-abc",
         "OLLAMA_HOST": "http://127.0.0.1:5000/t/fl-abc",
         "FLEETCTL_LLM_URL": "http://127.0.0.1:5000",
+        "FLEETCTL_LLM_MAX_FALLBACK_SHARE": "0.05",
         "FLEETCTL_LLM_MODEL": "chat",
     }
 
@@ -76,6 +78,13 @@ def test_a_local_attempt_is_told_of_the_gateway_among_its_secrets() -> None:
 
 def test_a_local_attempt_without_endpoints_is_told_of_its_secrets_alone() -> None:
     assert order(secrets={"OTHER": "kept"})["secrets"] == {"OTHER": "kept"}
+
+
+def test_the_helpers_come_with_endpoints_however_they_are_reached() -> None:
+    direct = Template(command=("env",), endpoints=("small",))
+    for told in (order(endpoints=ACCESS), order(template=direct)):
+        assert sorted(told["library"]) == ["fleetctl_llm.py", "fleetctl_llm_line.py"]
+    assert "library" not in order()
 
 
 def test_functions_have_no_line_and_refuse_before_anything_is_made(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ OTHER: dict[str, Any] = {
     "timeoutSeconds": 9,
     "terminationGracePeriodSeconds": 9,
     "workdir": "/w",
+    "services": [{"name": "db", "command": ["postgres"]}],
     "python": "b",
     "command": ["b"],
     "script": "b",

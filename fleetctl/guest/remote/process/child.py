@@ -10,7 +10,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 
 from fleetctl.guest.remote import place
-from fleetctl.guest.task.program import become, enter
+from fleetctl.guest.task.program import become, enter, guarded
 from fleetctl.guest.task.serving import CHANNEL
 from fleetctl.guest.task.text import compact, spaced
 
@@ -70,22 +70,15 @@ def spawn(work: Callable[[], NoReturn], output: int, channel: int) -> int:
     """Fork a process that is set up and then does `work`; its pid. Raises OSError when there is
     no process to be had.
     """
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 127
-    try:
+
+    def whole() -> NoReturn:
         _detach(output, channel)
         work()
-    except (OSError, ValueError) as error:
-        tell({"e": "error", "reason": "StartFailed", "message": str(error)})
-        os.write(2, f"fleetctl: {error}\n".encode())
-    except BaseException:  # nothing may climb back into the supervisor
-        code = 70
-        import traceback
 
-        os.write(2, traceback.format_exc().encode())
-    os._exit(code)
+    pid = os.fork()
+    if pid == 0:
+        guarded(whole, tell)
+    return pid
 
 
 def execute(

@@ -9,7 +9,6 @@ import gc
 import os
 import sys
 
-from fleetctl.guest.remote.place import start_directory
 from fleetctl.guest.remote.process.child import begun_of, tell
 from fleetctl.guest.task.program import enter
 from fleetctl.guest.task.serving import serve
@@ -29,10 +28,17 @@ def message(order: dict[str, Any], variables: dict[str, str]) -> str:
     return compact({**handed, "variables": variables})
 
 
-def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
-    """Be the worker. Never returns."""
+def serves(order: dict[str, Any]) -> bool:
+    """Whether its worker takes further tasks. Services begin and end with each, and so does the
+    process that leads them.
+    """
+    return order["mode"] == "python" and order["reusable"] and not order.get("services")
+
+
+def work(order: dict[str, Any], variables: dict[str, str], directory: str) -> NoReturn:
+    """Be the worker. Never returns. directory: where the task begins."""
     variables = {**variables, **begun_of(order, variables)[0]}
-    enter(start_directory(order), order["workdir"])
+    enter(directory, order["workdir"])
     os.environ.clear()
     os.environ.update(variables)
     _become_an_interpreter(variables)
@@ -47,7 +53,7 @@ def work(order: dict[str, Any], variables: dict[str, str]) -> NoReturn:
     code = order["code"]
     show_source(code)
     exit_code = sandbox.run(code, order["params"], tell)
-    if order["reusable"]:
+    if serves(order):
 
         def run(line: str) -> int:
             handed = parse(line)

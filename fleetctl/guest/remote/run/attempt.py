@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.remote.process.leader import Leader
     from fleetctl.guest.remote.process.tree import Tree
     from fleetctl.guest.remote.visitors import Visitors
+    from fleetctl.guest.supervision.services.keeping import ServiceRecords
 
     class Box(Protocol):
         """The sandbox, as one run of it sees it; see supervise.py."""
@@ -69,6 +70,11 @@ class Attempt:
         self._secrets = secrets
         log = LogFile(box.runs, self.name, order["log_bytes_max"])
         self._output = Output(log, box.loop, tell=box.visitors.tell_soon)
+        self._services: Optional[ServiceRecords] = None
+        if order.get("services"):
+            from fleetctl.guest.remote.run.files import services_of
+
+            self._services = services_of(order, box.runs)
         self._looking = Looking(journal, self._output.say)
         self._output.hears = self._looking.hear
         self._steps: list[list[str]] = []
@@ -196,6 +202,9 @@ class Attempt:
             }
         elif self._looking.saved(event):
             self._box.visitors.tell()
+        elif self._services is not None and kind in ("service", "service_log"):
+            self._services.hear(event, self.journal)
+            self._box.visitors.tell_soon()
         elif kind == "remark" and len(self.remarks) < REMARKS_MAX:
             self.remarks.append(str(event.get("message"))[:1024])
         elif kind == "done" and isinstance(event.get("exit"), int) and self._exit_code is None:
@@ -247,7 +256,11 @@ class Attempt:
         self._signal(_signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        if self._leader is not None and self._leader.lives:
+        if self._leader is None or not self._leader.lives:
+            return
+        if self._services is not None and number == _signal.SIGTERM:
+            self._leader.signal(number)  # services stand until the work is over
+        else:
             self._tree.send(number)
 
     @property
@@ -320,6 +333,8 @@ class Attempt:
         self._output.stop()
         self._looking.take(whole=True)
         self._output.close()
+        if self._services is not None:
+            self._services.close()
         if self._began and self.order["sync"]:
             from fleetctl.guest.remote.run.sync import sync
 

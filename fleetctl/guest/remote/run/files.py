@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fleetctl.guest.journal.metriclines import MetricLines
     from fleetctl.guest.journal.record import Journal
     from fleetctl.guest.metrics.followed import Followed
+    from fleetctl.guest.supervision.services.keeping import ServiceRecords
     from fleetctl.guest.wandb.trial import Trial
 
 
@@ -105,6 +106,18 @@ def watch_of(
         mirror = mirror_of(order, path, variables())
     commits = committed if mounts else None
     return Watch(asked, Disk(path), path=path, commit=commits, say=say, mirror=mirror)
+
+
+def services_of(order: dict[str, Any], runs: int) -> ServiceRecords:
+    """What keeps the words of its services. Who tells the run's story finds their names in a
+    file.
+    """
+    from fleetctl.guest.supervision.services.keeping import ServiceRecords
+
+    names = [one["name"] for one in order["services"]]
+    with open(place.services(order["run"]), "w", encoding="ascii") as file:
+        file.write("".join(f"{name}\n" for name in names))
+    return ServiceRecords(names, runs, order["run"], order["log_bytes_max"])
 
 
 def judge_result(value: Optional[tuple[Any]], ended: dict[str, Any], remarks: list[str]) -> str:

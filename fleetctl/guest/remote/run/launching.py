@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
+from fleetctl.guest.remote.place import start_directory
 from fleetctl.guest.remote.process.child import begun_of, execute, tell
 from fleetctl.guest.remote.process.leader import Leader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NoReturn, Optional, Protocol
+    from typing import Any, Callable, NoReturn, Optional, Protocol
 
     from fleetctl.guest.remote.loop import Loop
 
@@ -31,10 +32,9 @@ def preparation(
 def program(
     loop: Loop, order: dict[str, Any], variables: dict[str, str], directory: str, output: int
 ) -> Leader:
-    if order.get("ray"):
-        return _with_ray(loop, order, variables, directory, output)
-
-    def work() -> NoReturn:
+    def work(variables: dict[str, str]) -> NoReturn:
+        if order.get("ray"):
+            _with_ray(order, variables, directory)
         own, more = begun_of(order, variables)
         if order.get("ray_job"):
             from fleetctl.guest.nodes.rayjob import lead_job
@@ -42,40 +42,62 @@ def program(
             lead_job(order["ray_job"], order["argv"], {**variables, **own}, tell)
         execute([*order["argv"], *more], {**variables, **own}, directory, order["workdir"])
 
-    return Leader(loop, work, output)
+    return Leader(loop, lambda: _beside_services(order, variables, directory, work), output)
 
 
 def python(
     workers: Workers, order: dict[str, Any], variables: dict[str, str], output: int
 ) -> Leader:
     """Begin Python work in the living worker, or in a new process."""
-    from fleetctl.guest.remote.process.worker import message, work
+    from fleetctl.guest.remote.process.worker import message, serves, work
 
     worker = workers.worker
     if worker is not None:
         worker.hand(message(order, variables), output)
         return worker
-    worker = Leader(workers.loop, lambda: work(order, variables), output)
-    workers.worker = worker if order["reusable"] else None
+    directory = start_directory(order)
+
+    def whole() -> NoReturn:
+        _beside_services(order, variables, directory, lambda known: work(order, known, directory))
+
+    worker = Leader(workers.loop, whole, output)
+    workers.worker = worker if serves(order) else None
     return worker
 
 
-def _with_ray(
-    loop: Loop, order: dict[str, Any], variables: dict[str, str], directory: str, output: int
-) -> Leader:
+def _beside_services(
+    order: dict[str, Any],
+    variables: dict[str, str],
+    directory: str,
+    work: Callable[[dict[str, str]], NoReturn],
+) -> NoReturn:
+    """The work once its services are ready, where it has any. work: is told the variables."""
+    services = order.get("services")
+    if services:
+        from fleetctl.guest.supervision.services.crew import lead
+
+        lead(
+            services,
+            variables,
+            directory,
+            lambda ports: work({**variables, **ports}),
+            grace_s=order["grace_s"],
+            tell=tell,
+        )
+    work(variables)
+    raise AssertionError  # it has become the program
+
+
+def _with_ray(order: dict[str, Any], variables: dict[str, str], directory: str) -> NoReturn:
     """The work inside a cluster of its own."""
     from fleetctl.guest.nodes.ray import launch, own_variables
 
     whole = {**variables, **own_variables(order["ray"])}
+    # Before the cluster, whose workers have the variables that it was started with.
+    own, more = begun_of(order, whole)
+    known = {**whole, **own}
 
-    def lead() -> NoReturn:
-        # Before the cluster, whose workers have the variables that it was started with.
-        own, more = begun_of(order, whole)
-        known = {**whole, **own}
+    def work() -> NoReturn:
+        execute([*order["argv"], *more], known, directory, order["workdir"])
 
-        def work() -> NoReturn:
-            execute([*order["argv"], *more], known, directory, order["workdir"])
-
-        launch(order["ray"], known, work, tell)
-
-    return Leader(loop, lead, output)
+    launch(order["ray"], known, work, tell)

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from _socket import socket
     from typing import Optional
 
+    from fleetctl.guest.remote.story.frames import Offsets
+
 LOOK_S = 0.1  # between two looks while there is no line to the supervisor
 BEGINNING_S = 5.0  # between a latch and the journal; longer means that whoever took it died
 LOST = 3  # the exit code of a run whose supervisor died without an end record
 
 
 def follow(
-    run: str, offsets: tuple[int, int], line: Optional[socket], log_bytes_max: Optional[int] = None
+    run: str, offsets: Offsets, line: Optional[socket], log_bytes_max: Optional[int] = None
 ) -> int:
     """Write frames until the end of the run, or until so much of its log is told; the exit code."""
     story = Story(run, offsets, log_bytes_max)

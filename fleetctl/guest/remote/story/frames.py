@@ -12,7 +12,10 @@ from fleetctl.guest.remote import place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Dict, Optional, Tuple
+
+    # Of the journal, the log, and of logs of services by their names; those left out are 0.
+    Offsets = Tuple[int, int, Dict[str, int]]
 
 LOG_READ_BYTES = 48 * 1024  # of one frame
 JOURNAL_READ_BYTES = 1024 * 1024
@@ -26,12 +29,13 @@ ALIVE = b'{"e":"alive"}\n'
 class Story:
     """over: all of it, or enough of it, has been told."""
 
-    def __init__(
-        self, run: str, offsets: tuple[int, int], log_bytes_max: Optional[int] = None
-    ) -> None:
-        """offsets: of the journal and the log; log_bytes_max: how much of the log is enough."""
-        self._journal, self._log = JournalReader(run, offsets[0]), LogReader(run, offsets[1])
-        self._enough = None if log_bytes_max is None else offsets[1] + log_bytes_max
+    def __init__(self, run: str, offsets: Offsets, log_bytes_max: Optional[int] = None) -> None:
+        """log_bytes_max: how much of logs is enough."""
+        journal, log, self._known = offsets
+        self._run = run
+        self._journal, self._log = JournalReader(run, journal), LogReader(run, log)
+        self._services: Optional[list[tuple[str, LogReader]]] = None  # once they are known
+        self._left = log_bytes_max
         self._last = b""  # from the end record on
         self.over = False
 
@@ -48,20 +52,55 @@ class Story:
         if not self._journal.ended:
             lines, self._last = self._journal.read()
         # The journal was read first, so the log holds all that was written before its end.
-        data = self._log.read()
+        data, output = self._output()
         if data:
-            text = binascii.b2a_base64(data, newline=False)
-            lines += b'{"e":"log","at":%d,"b64":"%s"}\n' % (self._log.offset - len(data), text)
-            if self._enough is not None and self._log.offset >= self._enough:
-                self.over = True
+            lines += output
+            if self._left is not None:
+                self._left -= len(data)
+                self.over = self._left <= 0
         elif self._journal.ended:
             lines += self._last + EOF
             self.over = True
         return lines
 
+    def _output(self) -> tuple[bytes, bytes]:
+        """What was written next, and its frame: of the run, or else of a service."""
+        data = self._log.read()
+        if data:
+            return data, _frame(b"", self._log.offset - len(data), data)
+        for name, log in self._logs_of_services():
+            data = log.read()
+            if data:
+                of = b'"of":"%s",' % name.encode()
+                return data, _frame(of, log.offset - len(data), data)
+        return b"", b""
+
+    def _logs_of_services(self) -> list[tuple[str, LogReader]]:
+        """Their names are written before the first line of the journal."""
+        if self._services is None and self._journal.begun:
+            try:
+                with open(place.services(self._run), encoding="ascii") as file:
+                    names = file.read().split()
+            except FileNotFoundError:
+                names = []
+            self._services = [(name, self._log_of(name)) for name in names]
+        return self._services or []
+
+    def _log_of(self, service: str) -> LogReader:
+        from fleetctl.guest.supervision.services.names import service_name  # most runs have none
+
+        return LogReader(service_name(self._run, service), self._known.get(service, 0))
+
     def close(self) -> None:
         self._journal.close()
         self._log.close()
+        for _, log in self._services or []:
+            log.close()
+
+
+def _frame(of: bytes, at: int, data: bytes) -> bytes:
+    text = binascii.b2a_base64(data, newline=False)
+    return b'{"e":"log",%s"at":%d,"b64":"%s"}\n' % (of, at, text)
 
 
 class JournalReader:
@@ -79,6 +118,11 @@ class JournalReader:
     @property
     def there(self) -> bool:
         return self._handle is not None
+
+    @property
+    def begun(self) -> bool:
+        """Whether its first line was read, here or before."""
+        return self._offset > 0
 
     def read(self) -> tuple[bytes, bytes]:
         """What was added; the second part begins with the end record."""

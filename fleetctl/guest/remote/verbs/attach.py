@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from _socket import socket
     from typing import Any, Optional
 
+    from fleetctl.guest.remote.story.frames import Offsets
+
 # Who follows for a moment holds what it hears in memory.
 MOMENT_LOG_BYTES_MAX = 4 * 1024 * 1024
 UNBEGUN = 4  # the exit code of a run that never began here
@@ -24,13 +26,13 @@ UNBEGUN = 4  # the exit code of a run that never began here
 
 def attach(
     run: str,
-    offsets: tuple[int, int],
+    offsets: Offsets,
     order: Optional[str],
     for_s: Optional[float] = None,
     *,
     stay: bool = False,
 ) -> int:
-    """The exit code. offsets: of the journal and the log; order: its JSON, or None to follow;
+    """The exit code. offsets: as Story takes them; order: its JSON, or None to follow;
     for_s: how long to follow; stay: nothing ends this process before its sandbox, so that it may be
     the supervisor itself, which saves a process at each run.
     """
@@ -74,7 +76,7 @@ def _ask(order: dict[str, Any], secrets: dict[str, str]) -> Optional[socket]:
 
 
 def _become_supervisor(
-    lock: int, offsets: tuple[int, int], order: dict[str, Any], secrets: dict[str, str]
+    lock: int, offsets: Offsets, order: dict[str, Any], secrets: dict[str, str]
 ) -> int:
     """Be it, and tell of the run, too; the exit code."""
     from fleetctl.guest.remote.supervise import supervise

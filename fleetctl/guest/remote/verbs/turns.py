@@ -28,7 +28,7 @@ def attach_in_turn() -> int:
         if request is None:
             break
         os.environ.update(request["secrets"])
-        code = attach(request["run"], (0, 0), compact(request["order"]))
+        code = attach(request["run"], (0, 0, {}), compact(request["order"]))
     return code
 
 

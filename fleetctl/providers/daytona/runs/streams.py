@@ -101,7 +101,7 @@ async def begin(
         await sandbox.fs.upload_file(order_input(work.order, posix=guest.posix), path)
     # The guest in shell does not follow here: it would not know when to leave.
     words = guest.command("attach", "--run", run, "--for", "0" if guest.posix else f"{for_s:.3f}")
-    words += ["--journal", str(at.journal), "--log", str(at.log)]
+    words += at.words()
     command = begin_command(words, text, path)
     timeout_s = for_s + EXEC_SLACK_S
     answer = await sandbox.process.exec(command, env=dict(work.secrets), timeout=int(timeout_s))
@@ -148,8 +148,7 @@ async def follow(
     """The frames of a run from there on, until its end. Raises what the SDK raises."""
     from daytona import SessionExecuteRequest
 
-    words = guest.command("attach", "--run", run)
-    words += ["--journal", str(at.journal), "--log", str(at.log)]
+    words = [*guest.command("attach", "--run", run), *at.words()]
     # A program of its own: what ends the session's shell would leave no exit code.
     request = SessionExecuteRequest(
         command=f"{shlex.join(words)} </dev/null 2>/dev/null", run_async=True
@@ -210,17 +209,21 @@ class Reached:
 
 def reached(data: bytes, at: At) -> Reached:
     """data: whole frames that begin at `at`."""
-    journal, log, over = at.journal, at.log, False
+    journal, log, services, over = at.journal, at.log, dict(at.services), False
     for line in data.splitlines():
         word = line[6 : line.find(b'"', 6)] if line.startswith(b'{"e":"') else b""
         if word == b"log":
             frame = json.loads(line)
-            log = int(frame["at"]) + len(_bytes_of(frame))
+            end = int(frame["at"]) + len(_bytes_of(frame))
+            if "of" in frame:
+                services[str(frame["of"])] = end
+            else:
+                log = end
         elif word in (b"eof", b"lost", b"unbegun"):
             over = True
         elif word != b"alive":
             journal += len(line) + 1
-    return Reached(At(journal, log), over)
+    return Reached(At(journal, log, services), over)
 
 
 def _bytes_of(frame: Mapping[str, str]) -> bytes:

@@ -109,6 +109,7 @@ def start_message(request: RunRequest, gpus: dict[int, str], nodes: int) -> dict
         "ray_job": ray_job_of(template, request.own_names, request.unit),
         "wandb": request.wandb.order() if request.wandb is not None else None,
         "metrics": request.followed(),
+        "services": request.services(),
         **request.training(),
         "gpus": list(gpus),
         # Which of a list it got, its journal tells.

@@ -47,8 +47,7 @@ def stop_command(guest: str, run: str, grace_s: float) -> list[str]:
 
 
 def attach_command(guest: str, run: str, at: At) -> list[str]:
-    argv = [*GUESTS[guest], "attach", "--dir", STATE_DIR, "--run", run]
-    return [*argv, "--journal", str(at.journal), "--log", str(at.log)]
+    return [*GUESTS[guest], "attach", "--dir", STATE_DIR, "--run", run, *at.words()]
 
 
 def relay_command(guest: str, run: str) -> list[str]:

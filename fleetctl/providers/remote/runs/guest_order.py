@@ -69,6 +69,7 @@ def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
         "relay": _RELAY if request.endpoints is not None else None,
         "wandb": request.wandb.order() if request.wandb is not None else None,
         "metrics": request.followed(),
+        "services": request.services(),
         **request.training(),
         "timeout_s": left_s if by_age else asked_s,
         "grace_s": template.termination_grace_period_seconds,

@@ -9,19 +9,25 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fleetctl.guest.supervision.services.keeping import LOG_BYTES_MAX as SERVICE_LOG_BYTES_MAX
+from fleetctl.guest.supervision.services.names import service_name
 from fleetctl.providers.paths import journal_path, make_private
 from fleetctl.providers.remote.runs.listing import Listing
 from fleetctl.providers.remote.runs.segments import LOG_BYTES_MAX, Segments, sync
+from fleetctl.specs.blocks.services import SERVICES_MAX
 
 # Far above any line of a guest: a result is at most 256 KiB, a piece of log less.
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 TAIL_BYTES = 64 * 1024
 HEARD_BYTES_MAX = 8 * 1024  # of a journal in memory: thousands of runs may live
 EOF, LOST, UNBEGUN = "eof", "lost", "unbegun"
+_SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _MARK = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 
 # The guest writes compact JSON with `e` first; what it says of the stream itself is known by it.
@@ -78,6 +84,8 @@ class Mirror:
         self._named = self._listing.note()  # the mark, or whatever an earlier controller left here
         self._path = journal_path(runs, run)
         self._log = Segments(runs, run, bytes_max=log_bytes_max, fresh=fresh)
+        self._services: dict[str, Segments] = {}  # logs of those that were heard of
+        self._runs, self._run, self._fresh, self._bytes_max = runs, run, fresh, log_bytes_max
         self._rest = b""
         self.journal_at = 0 if fresh else _whole_lines(self._path)
         self._there = fresh or self.journal_at > 0  # the journal, when `_named` was noted
@@ -86,6 +94,13 @@ class Mirror:
     @property
     def log_at(self) -> int:
         return self._log.at
+
+    @property
+    def services_at(self) -> dict[str, int]:
+        """The same of its services' logs. One that an earlier controller has comes again, and is
+        kept once.
+        """
+        return {name: log.at for name, log in self._services.items()}
 
     @property
     def exists(self) -> bool:
@@ -127,7 +142,8 @@ class Mirror:
 
     def flush(self) -> None:
         """Make journal and log survive a loss of power, once this returns. Blocks."""
-        self._log.flush()
+        for log in (self._log, *self._services.values()):
+            log.flush()
         sync(self._path)
         self._listing.keep(self._named)
 
@@ -141,13 +157,32 @@ class Mirror:
                 data = bytes.fromhex(frame["hex"])
         except (KeyError, TypeError, ValueError) as error:
             raise Garbled("a frame of output that is none") from error
-        before, files = self._log.at, self._log.files
+        log = self._log_of(frame)
+        before, files = log.at, log.files
         try:
-            self._log.write(at, data)
+            log.write(at, data)
         finally:
-            if self._log.files != files:
+            if log.files != files:
                 self._named = self._listing.note()
-        return self._log.at > before
+        return log.at > before
+
+    def _log_of(self, frame: Mapping[str, Any]) -> Segments:
+        """Of the run, or of the service that it names. Raises Garbled."""
+        name = frame.get("of")
+        if name is None:
+            return self._log
+        if not isinstance(name, str) or not _SERVICE.fullmatch(name):
+            raise Garbled("output of a service whose name is none")
+        if name not in self._services:
+            if len(self._services) >= SERVICES_MAX:
+                raise Garbled("output of more services than one run has")
+            self._services[name] = Segments(
+                self._runs,
+                service_name(self._run, name),
+                bytes_max=min(self._bytes_max, SERVICE_LOG_BYTES_MAX),
+                fresh=self._fresh,
+            )
+        return self._services[name]
 
     def _append(self, data: bytes) -> None:
         # At an offset, not at the end: two controllers that race write the same bytes in place.

@@ -149,7 +149,9 @@ class Tracked:
         def opened(journal_at: int, log_at: int) -> AsyncGenerator[bytes, None]:
             # Once its journal is here the run has begun, and its order is not sent again.
             work = None if self.began else self.work
-            return sandboxes.stream(self.handle, self.run, work, At(journal_at, log_at))
+            return sandboxes.stream(
+                self.handle, self.run, work, At(journal_at, log_at, self.mirror.services_at)
+            )
 
         return opened
 

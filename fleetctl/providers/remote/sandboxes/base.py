@@ -25,10 +25,19 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Offsets in bytes from which a stream goes on."""
+    """Offsets in bytes from which a stream goes on. services: of their logs, as far as any is known
+    here.
+    """
 
     journal: int
     log: int
+    services: Mapping[str, int] = field(default_factory=dict)
+
+    def words(self) -> list[str]:
+        """As the guest's `attach` takes them."""
+        words = ["--journal", str(self.journal), "--log", str(self.log)]
+        told = ",".join(f"{name}={offset}" for name, offset in sorted(self.services.items()))
+        return [*words, "--services", told] if told else words
 
 
 class Sandboxes(Protocol):

@@ -20,7 +20,7 @@ from fleetctl.guest.ship.library import library
 from fleetctl.providers.rundir.journal import parse
 from tests.unit.guest.checkpoints.directories import own, write
 
-TEXT = library(stacks=False, mirror=True)[PROGRAM]
+TEXT = library(mirror=True)[PROGRAM]
 LISTING = ".mirrored.json"
 
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Optional, Sequence
 from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.nodes.rayjob import lead_job
+from fleetctl.guest.supervision.services.crew import lead
 from fleetctl.guest.task.program import become as become_program
-from fleetctl.guest.task.program import enter
+from fleetctl.guest.task.program import enter, guarded
 from fleetctl.guest.task.serving import CHANNEL, serve
 
 from ..isolation import shortnames, spaces, syscalls
@@ -45,14 +46,15 @@ class Birth:
         self.work = work
         self.mark = mark
         self.fresh = True  # the work directory is still to be made
+        self.serves = False  # it takes one task after another
         self.wandb: Optional[Trial] = None  # what its program tells wandb
         self.arguments: list[str] = []  # of its command, for the checkpoint that it goes on from
 
 
 def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
     """Turn the forked copy of the supervisor into the task."""
-    code = 127
-    try:
+
+    def whole() -> NoReturn:
         _detach(birth, output, channel, null)
         _limit_cpu(birth.order)
         if birth.fresh:
@@ -67,26 +69,31 @@ def become(birth: Birth, output: int, channel: int, null: int) -> NoReturn:
         environment = _begun(birth)
         if waits and not rank:
             _await_others()
-        if birth.order.get("ray_job"):
-            known = {**os.environ, **environment}
-            lead_job(birth.order["ray_job"], birth.order["argv"], known, _tell)
-        if birth.order.get("ray"):
-            launch(
-                birth.order["ray"],
-                {**os.environ, **environment},
-                lambda: _do(birth, environment),
-                _tell,
-            )
-        _do(birth, environment)
-    except (OSError, ValueError) as error:
-        _tell({"e": "error", "reason": "StartFailed", "message": str(error)})
-        os.write(2, f"fleetctl: {error}\n".encode())
-    except BaseException:  # nothing may climb back into the supervisor's loop
-        code = 70
-        import traceback
+        if birth.order.get("services"):
+            _lead_services(birth, environment)
+        _work(birth, environment)
 
-        os.write(2, traceback.format_exc().encode())
-    os._exit(code)
+    guarded(whole, _tell)
+
+
+def _lead_services(birth: Birth, environment: dict[str, str]) -> NoReturn:
+    lead(
+        birth.order["services"],
+        {**os.environ, **environment},
+        os.getcwd(),
+        lambda ports: _work(birth, {**environment, **ports}),
+        grace_s=birth.order["grace_s"],
+        tell=_tell,
+    )
+
+
+def _work(birth: Birth, environment: dict[str, str]) -> NoReturn:
+    known = {**os.environ, **environment}
+    if birth.order.get("ray_job"):
+        lead_job(birth.order["ray_job"], birth.order["argv"], known, _tell)
+    if birth.order.get("ray"):
+        launch(birth.order["ray"], known, lambda: _do(birth, environment), _tell)
+    _do(birth, environment)
 
 
 def _do(birth: Birth, environment: dict[str, str]) -> NoReturn:
@@ -115,8 +122,8 @@ def _await_others() -> Any:
 
 def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:
     """Turn the forked copy of the supervisor into a person's command beside the task."""
-    code = 127
-    try:
+
+    def whole() -> NoReturn:
         _leave_supervisor(birth)
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
@@ -130,14 +137,9 @@ def visit(birth: Birth, streams: Sequence[int], *, terminal: bool) -> NoReturn:
             _confine(birth)
         enter(_start_directory(birth), birth.config["workdir"])
         _execute(birth, _environment(birth))
-    except (OSError, ValueError) as error:
-        os.write(2, f"fleetctl: {error}\n".encode())
-    except BaseException:  # nothing may climb back into the supervisor's loop
-        code = 70
-        import traceback
+        raise AssertionError  # it has become the program
 
-        os.write(2, traceback.format_exc().encode())
-    os._exit(code)
+    guarded(whole)
 
 
 def _detach(birth: Birth, output: int, channel: int, null: int) -> None:
@@ -301,7 +303,7 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
     sandbox = config["guest_sandbox"]
     code = config["compiled"] or config["code"]
     exit_code = sandbox.run(code, birth.order["params"], _tell)
-    if birth.order["reusable"]:
+    if birth.serves:
 
         def run(line: str) -> int:
             birth.order = json.loads(line)

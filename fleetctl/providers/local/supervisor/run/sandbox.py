@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.metriclines import MetricLines
 from fleetctl.guest.journal.record import Journal
+from fleetctl.guest.supervision.services.keeping import ServiceRecords
 
 from ..gang.gang import CONSEQUENCE
 
@@ -54,8 +55,21 @@ class Run:
         self.heard = 0  # bytes of its output
         self.followers: list[Follower] = []  # that one, and what reads other metrics of it
         self.hear: Optional[Callable[[bytes], None]] = None  # its output, as it comes
+        self.services: Optional[ServiceRecords] = None  # what they write and how they stand
         self.remarks: list[str] = []  # what its user should know although it may succeed
         self.memory_used = 0  # when it was ended for it
+
+    def keep_services(self, runs: int, log_bytes_max: int) -> None:
+        """runs: the open directory of journals and logs."""
+        names = [it["name"] for it in self.order.get("services") or ()]
+        if names:
+            self.services = ServiceRecords(names, runs, self.name, log_bytes_max)
+
+    def close_logs(self) -> None:
+        """They are whole."""
+        self.log.close()
+        if self.services is not None:
+            self.services.close()
 
     def say(self, text: str) -> None:
         """A word of ours to the person who reads the log."""

@@ -212,6 +212,7 @@ class RunSupervisor:
         for remark in self._config["remarks"]:
             run.say(remark)
         follow(self._config, sandbox, run)
+        run.keep_services(self._runs, self._config["log_bytes_max"])
         run.output, writable = os.pipe()
         try:
             if sandbox.channel is None:
@@ -238,13 +239,15 @@ class RunSupervisor:
     def _fork(self, sandbox: Sandbox, run: Run, output: int) -> None:
         """A new leader for the sandbox."""
         order = run.order
-        serves = self._config["mode"] == "python" and bool(order["reusable"])
+        # Services begin and end with each run, and so does the process that leads them.
+        reusable = bool(order["reusable"]) and not order.get("services")
+        serves = self._config["mode"] == "python" and reusable
         both = serves or bool(order.get("waits"))
         ours, theirs = both_ways() if both else os.pipe()
         for name in order["params"]:
             variable(name)
         birth = Birth(self._config, order, sandbox.work, sandbox.mark)
-        birth.fresh, birth.wandb = sandbox.fresh, run.wandb
+        birth.fresh, birth.wandb, birth.serves = sandbox.fresh, run.wandb, serves
         try:
             pid = os.fork()
             if pid == 0:
@@ -330,10 +333,10 @@ class RunSupervisor:
         self._hearing.finish(sandbox, run)
         for follower in run.followers:
             follower.take(run.journal, whole=True)
-        run.log.close()
+        run.close_logs()
         limits = {**self._config["limits"], "timeout_s": run.order["timeout_s"]}
         result, ended = conclude(sandbox, run, left, limits)
-        crashed = self._config["mode"] == "python" and sandbox.status is not None
+        crashed = sandbox.serves and sandbox.status is not None
         staying = bool(run.order["reusable"]) and not sandbox.closing and not crashed
         ended["note"] = self._config["note"]
         sandbox.clean = sandbox.clean and ended["ok"]
@@ -360,7 +363,7 @@ class RunSupervisor:
 
     def _rest(self, sandbox: Sandbox) -> None:
         """Wait for the next task, but not for ever."""
-        if self._config["mode"] != "python":
+        if not sandbox.serves:
             sandbox.pid = None
             self._hearing.hang_up(sandbox)
         record.forget_result(sandbox.work)

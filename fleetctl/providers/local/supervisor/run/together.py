@@ -119,7 +119,7 @@ class Together:
             run = member.run
             if run is not None:
                 self._hearing.finish(member, run)
-                run.log.close()
+                run.close_logs()
             if run is not None and member.rank:
                 os.unlink(f"{run.name}.jsonl", dir_fd=self._runs)
                 run.journal.close()

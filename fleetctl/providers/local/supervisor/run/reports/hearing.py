@@ -129,7 +129,7 @@ class Hearing:
             }
         elif kind == "ready":
             self._ready(sandbox)
-        elif run.checkpoints is not None and run.checkpoints.hear(event, run.journal):
+        elif any(part.hear(event, run.journal) for part in (run.services, run.checkpoints) if part):
             self._changed(run.name)
         elif kind == "remark" and len(run.remarks) < REMARKS_MAX:
             run.remarks.append(str(event.get("message"))[:1024])

@@ -1,0 +1,273 @@
+"""Model endpoints of a fleetctl task from its own program: standard library only.
+
+    from fleetctl_llm import embed, llm_map, llm_query, llm_query_batched
+
+    text = llm_query("Shorten: ...", model="chat", max_tokens=64)
+    texts = llm_query_batched(prompts, temperature=0)       # at once, answers in their order
+    vectors = embed(texts, model="embed")                   # one request for all
+    kept = llm_map(rewrite, texts, on_error="original")     # any function, a thread each
+
+`on_error` says what stands in the place of a call that failed: "raise" (the default), "original"
+(the prompt, or the item of `llm_map`), "text" ("[ERROR] why"), or a mapping with the value itself:
+{"text": ...}, of `embed` {"vector": ...}, of `llm_map` {"value": ...}. Each one is counted, and
+with more of them than `maxFallbackShare` allows TooManyFallbacks is raised: nothing is trained on
+constants without a word. What the endpoint refuses, a limit above all, is never replaced.
+
+Threads may call at any time, and processes that were forked.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from fleetctl_llm_line import (  # type: ignore[import-not-found]
+    CallRefused,
+    Instead,
+    Line,
+    TooManyFallbacks,
+    line_of,
+    model_of,
+    shortened,
+)
+
+__all__ = [
+    "CallRefused",
+    "TooManyFallbacks",
+    "embed",
+    "llm_map",
+    "llm_query",
+    "llm_query_batched",
+    "rlm_query",
+    "rlm_query_batched",
+]
+
+AT_ONCE_MAX = 64  # of one batch; as many as the slots of one large server
+TEXTS_MAX = 2048  # of one request for vectors; OpenAI's own limit, and others' too
+PROBLEMS_MAX = 20  # failed calls that the error of a batch shows
+
+
+def llm_query(
+    prompt: str,
+    model: Optional[str] = None,
+    on_error: Any = "raise",
+    system: Optional[str] = None,
+    **parameters: Any,
+) -> str:
+    """The answer. model: a name of the endpoint's `models`, the first one when None; parameters: as
+    /v1/chat/completions takes them, such as temperature and max_tokens.
+
+    Raises ValueError for an empty prompt, RuntimeError when the call failed, CallRefused over a
+    limit, TooManyFallbacks.
+    """
+    _check_text(prompt, "prompt")
+    instead = _instead(on_error, "text")
+    line = line_of("llm_query")
+    try:
+        return _chat(line, prompt, model, system, parameters)
+    except Exception as error:
+        return str(line.replaced(prompt, error, instead, model))
+
+
+def llm_query_batched(
+    prompts: Sequence[str],
+    model: Optional[str] = None,
+    concurrency: Optional[int] = None,
+    on_error: Any = "raise",
+    system: Optional[str] = None,
+    **parameters: Any,
+) -> List[str]:
+    """The answers in the order of the prompts; `concurrency` (1 to 64) are asked at once, as many
+    as the endpoint carries when None. The other arguments are llm_query's.
+
+    Raises ValueError for an empty prompt; CallRefused when the limit does not allow all of them
+    (nothing is asked then); RuntimeError, after all have ended, when some failed.
+    """
+    prompts = _texts(prompts, "prompt")
+    instead, width = _instead(on_error, "text"), _width(concurrency)
+    if not prompts:
+        return []
+    line = line_of("llm_query_batched")
+    width = min(width, line.room(len(prompts), model))
+    return _each(
+        line,
+        lambda prompt: _chat(line, prompt, model, system, parameters),
+        prompts,
+        width,
+        instead,
+        "prompt",
+        model,
+    )
+
+
+def embed(
+    texts: Sequence[str], model: Optional[str] = None, on_error: Any = "raise"
+) -> List[List[float]]:
+    """One vector a text, in their order, by one request (of more than 2048 texts by several).
+
+    Raises ValueError for an empty text, else as llm_query.
+    """
+    texts = _texts(texts, "text")
+    instead = _instead(on_error, "vector")
+    if not texts:
+        return []
+    line = line_of("embed")
+    vectors: List[List[float]] = []
+    for begin in range(0, len(texts), TEXTS_MAX):
+        part = texts[begin : begin + TEXTS_MAX]
+        try:
+            vectors += _vectors(line, part, model)
+        except Exception as error:
+            vectors += [line.replaced(None, error, instead, model, len(part))] * len(part)
+    return vectors
+
+
+def llm_map(
+    function: Callable[[Any], Any],
+    items: Sequence[Any],
+    concurrency: Optional[int] = None,
+    on_error: Any = "raise",
+) -> List[Any]:
+    """`function` of each item, in their order, in `concurrency` (1 to 64) threads at once: for
+    chains of calls. Raises RuntimeError, after all have ended, when some failed.
+    """
+    items = list(items)
+    instead, width = _instead(on_error, "value"), _width(concurrency)
+    if not items:
+        return []
+    return _each(line_of("llm_map"), function, items, width, instead, "item")
+
+
+def rlm_query(*_: Any, **__: Any) -> str:
+    """Not here yet. Raises RuntimeError."""
+    raise RuntimeError(
+        "rlm_query: recursive queries are not supported in tasks yet; ask an interpreter, or call"
+        " `llm_query` with a part of the context at a time"
+    )
+
+
+def rlm_query_batched(*_: Any, **__: Any) -> List[str]:
+    """Not here yet. Raises RuntimeError."""
+    raise RuntimeError(
+        "rlm_query_batched: recursive queries are not supported in tasks yet; ask an interpreter,"
+        " or call `llm_query_batched`"
+    )
+
+
+def _chat(
+    line: Line,
+    prompt: str,
+    model: Optional[str],
+    system: Optional[str],
+    parameters: Dict[str, Any],
+) -> str:
+    messages = [{"role": "user", "content": prompt}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    body = {**model_of(model), "messages": messages, **parameters}
+    reply = line.ask("/chat/completions", body, 1)
+    try:
+        text = reply["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError):
+        text = None
+    if not isinstance(text, str):
+        raise RuntimeError("the model answered without a text")
+    return text
+
+
+def _vectors(line: Line, texts: List[str], model: Optional[str]) -> List[List[float]]:
+    reply = line.ask("/embeddings", {**model_of(model), "input": texts}, len(texts))
+    try:
+        rows = sorted(reply["data"], key=lambda row: row["index"])
+        vectors = [row["embedding"] for row in rows]
+    except (KeyError, TypeError):
+        raise RuntimeError("the model answered without vectors") from None
+    if len(vectors) != len(texts):
+        raise RuntimeError("%d texts were sent, and %d vectors came" % (len(texts), len(vectors)))
+    return vectors
+
+
+def _each(
+    line: Line,
+    function: Callable[[Any], Any],
+    items: List[Any],
+    width: int,
+    instead: Instead,
+    what: str,
+    model: Optional[str] = None,
+) -> List[Any]:
+    stop: List[Exception] = []  # the error after which nothing further is begun
+
+    def outcome(item: Any) -> Tuple[Any, Optional[Exception]]:
+        line.begun()
+        if stop:
+            return None, stop[0]
+        try:
+            return function(item), None
+        except Exception as error:
+            failure = error
+        try:
+            return line.replaced(item, failure, instead, model), None
+        except Exception as error:
+            if isinstance(error, (CallRefused, TooManyFallbacks)):
+                stop.append(error)
+            return None, error
+
+    line.planned(len(items))
+    with ThreadPoolExecutor(min(width, len(items))) as pool:
+        outcomes = list(pool.map(outcome, items))
+    failed = [(number, error) for number, (_, error) in enumerate(outcomes) if error is not None]
+    if failed:
+        raise _of_all(failed, len(items), what)
+    return [value for value, _ in outcomes]
+
+
+def _of_all(failed: List[Tuple[int, Exception]], asked: int, what: str) -> Exception:
+    """One error for a batch; of the kind that says most."""
+    too_many: List[Exception] = [
+        error for _, error in failed if isinstance(error, TooManyFallbacks)
+    ]
+    if too_many:
+        return too_many[0]
+    shown = [
+        "%s[%d]: %s" % (what, number, shortened(error)) for number, error in failed[:PROBLEMS_MAX]
+    ]
+    if len(failed) > PROBLEMS_MAX:
+        shown.append("and %d more" % (len(failed) - PROBLEMS_MAX))
+    refused = any(isinstance(error, CallRefused) for _, error in failed)
+    whole: Exception = (CallRefused if refused else RuntimeError)(
+        "%d/%d failed: %s" % (len(failed), asked, "; ".join(shown))
+    )
+    whole.__cause__ = failed[0][1]
+    return whole
+
+
+def _instead(on_error: Any, name: str) -> Instead:
+    if on_error == "raise":
+        return None
+    if on_error == "original" and name != "vector":
+        return lambda original, _: original
+    if on_error == "text" and name != "vector":
+        return lambda _, error: "[ERROR] %s" % error
+    if isinstance(on_error, dict) and list(on_error) == [name]:
+        return lambda *_: on_error[name]
+    words = '"raise"' if name == "vector" else '"raise", "original", "text"'
+    raise ValueError('on_error is %r; it must be %s or {"%s": ...}' % (on_error, words, name))
+
+
+def _texts(texts: Sequence[str], what: str) -> List[str]:
+    if isinstance(texts, str):
+        raise ValueError("%ss is a text; it must be a list of texts" % what)
+    texts = list(texts)
+    for number, text in enumerate(texts):
+        _check_text(text, "%s[%d]" % (what, number))
+    return texts
+
+
+def _check_text(text: Any, where: str) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("%s is `%r`; it must be a text that is not empty" % (where, text))
+
+
+def _width(concurrency: Optional[int]) -> int:
+    if concurrency is not None and concurrency < 1:
+        raise ValueError("concurrency is `%s`; it must be at least 1" % concurrency)
+    return min(AT_ONCE_MAX, concurrency or AT_ONCE_MAX)

@@ -1,0 +1,263 @@
+"""The way of fleetctl_llm.py to the endpoints: kept connections, errors, counts of fallbacks.
+
+One file beside it, standard library only. A `Line` is of one attempt in one process.
+"""
+
+import http.client
+import json
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+from urllib.parse import quote, urlsplit
+
+ANSWER_S_MAX = 3600.0  # the gateway ends a call long before, by `timeoutSeconds`
+CONNECT_S_MAX = 10.0  # a gateway that is started anew listens again by then
+CONNECT_PAUSE_S = 0.1
+LOST_MAX = 3  # tries of a call whose connection ended; the clients of OpenAI make as many
+IDLE_S_MAX = 10.0  # of a kept connection; servers close theirs after 15 s and more
+CARRIED_MAX = 64  # calls at once where nobody says what the endpoint carries
+COUNT_MAX = 1000  # fallbacks that one message may tell of
+FALLBACK_CALLS_MIN = 20  # before fewer no share is told
+FALLBACK_SHARE_MAX = 0.05  # where nobody says another; Endpoint's own default
+PROBLEM_CHARACTERS_MAX = 300  # of each failed call, in the error of its batch
+
+Instead = Optional[Callable[[Any, Exception], Any]]
+
+
+class CallRefused(RuntimeError):
+    """The endpoint does not serve this task, or no further: a limit, a budget."""
+
+    __module__ = "fleetctl_llm"
+
+
+class TooManyFallbacks(RuntimeError):
+    """So many calls failed and were replaced that what comes out stands for nothing."""
+
+    __module__ = "fleetctl_llm"
+
+
+class Line:
+    """The way to the endpoints of one attempt: kept connections, and counts of this process."""
+
+    def __init__(self, gateway: str, base: str, token: str) -> None:
+        parts = urlsplit(base)
+        self._secure = parts.scheme == "https"
+        self._host, self._port = parts.hostname or "", parts.port
+        self._base, self._path = base, parts.path.rstrip("/")
+        self._counted = bool(gateway)  # by the gateway, for the whole attempt
+        self._headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token:
+            self._headers["Authorization"] = "Bearer " + token
+        self._lock = threading.Lock()
+        self._idle: List[Tuple[http.client.HTTPConnection, float]] = []
+        self._endpoints: Dict[str, Dict[str, str]] = {}  # by model; as the gateway chooses
+        self._calls = self._fallbacks = self._waiting = 0
+
+    def ask(self, path: str, body: Dict[str, Any], calls: int) -> Dict[str, Any]:
+        """The reply to one request. Raises RuntimeError, CallRefused."""
+        with self._lock:
+            self._calls += calls
+        status, data = self._exchange("POST", self._path + path, json.dumps(body).encode())
+        reply = _parsed(data)
+        if status < 400 and isinstance(reply, dict):
+            return reply
+        raise _error_of(status, reply, data)
+
+    def room(self, calls: int, model: Optional[str]) -> int:
+        """How many of so many calls may be asked at once. Raises CallRefused when the limit does
+        not allow all of them.
+        """
+        told = self._limits(model)
+        used, allowed = told.get("calls_used"), told.get("calls_allowed")
+        if isinstance(used, int) and isinstance(allowed, int) and used + calls > allowed:
+            raise CallRefused(
+                "endpoint %s: callsPerTask: %d used, %d asked, %d allowed"
+                % (told.get("endpoint", ""), used, calls, allowed)
+            )
+        return max(1, int(told.get("concurrency") or CARRIED_MAX))
+
+    def planned(self, items: int) -> None:
+        """A batch that begins: its share is of all its calls, also before they are asked."""
+        with self._lock:
+            self._waiting += items
+
+    def begun(self) -> None:
+        with self._lock:
+            self._waiting -= 1
+
+    def replaced(
+        self,
+        original: Any,
+        error: Exception,
+        instead: Instead,
+        model: Optional[str] = None,
+        calls: int = 1,
+    ) -> Any:
+        """What stands in the place of so many calls that failed, counted. Raises `error` itself
+        where nothing does, TooManyFallbacks.
+        """
+        if instead is None or isinstance(error, (CallRefused, TooManyFallbacks)):
+            raise error
+        with self._lock:
+            self._fallbacks += calls
+        told: Dict[str, Any] = {}
+        for begin in range(0, calls, COUNT_MAX):
+            body = {**self._named(model), "count": min(COUNT_MAX, calls - begin)}
+            told = self._told("POST", "/fallbacks", json.dumps(body).encode())
+        with self._lock:
+            asked = max(self._calls, int(told.get("calls") or 0)) + self._waiting
+            fallbacks = max(self._fallbacks, int(told.get("fallbacks") or 0))
+        most = float(os.environ.get("FLEETCTL_LLM_MAX_FALLBACK_SHARE") or FALLBACK_SHARE_MAX)
+        if asked >= FALLBACK_CALLS_MIN and fallbacks > most * asked:
+            raise TooManyFallbacks(
+                "%d of %d calls failed and were replaced; the endpoint's maxFallbackShare is %g:"
+                " the last one: %s" % (fallbacks, asked, most, shortened(error))
+            ) from error
+        return instead(original, error)
+
+    def _limits(self, model: Optional[str]) -> Dict[str, Any]:
+        """Of the endpoint that a call with this model goes to."""
+        name = model_of(model).get("model", "")
+        told = self._told("GET", "/limits?model=" + quote(name), b"")
+        if "endpoint" in told:
+            self._endpoints[name] = {"endpoint": told["endpoint"]}
+        return told
+
+    def _named(self, model: Optional[str]) -> Dict[str, str]:
+        name = model_of(model).get("model", "")
+        if name not in self._endpoints:
+            self._limits(model)
+        return self._endpoints.get(name, {})
+
+    def _told(self, method: str, path: str, data: bytes) -> Dict[str, Any]:
+        """What the gateway knows of the attempt; nothing of a server that is asked directly, or
+        when it is away, and then our own counts are all there is.
+        """
+        if not self._counted:
+            return {}
+        try:
+            status, data = self._exchange(method, path, data)
+        except RuntimeError:
+            return {}
+        reply = _parsed(data)
+        return reply if status < 400 and isinstance(reply, dict) else {}
+
+    def _exchange(self, method: str, path: str, data: bytes) -> Tuple[int, bytes]:
+        lost = 0
+        while True:
+            connection = self._connected()
+            try:
+                connection.request(method, path, data or None, self._headers)
+                reply = connection.getresponse()
+                answer = reply.read()
+            except (OSError, http.client.HTTPException) as error:
+                connection.close()
+                lost += 1
+                if lost >= LOST_MAX or isinstance(error, socket.timeout):
+                    why = str(error) or type(error).__name__
+                    raise RuntimeError("%s did not answer: %s" % (self._base, why)) from error
+                continue
+            if connection.sock is not None:  # the server keeps it, too
+                with self._lock:
+                    self._idle.append((connection, time.monotonic()))
+            return reply.status, answer
+
+    def _connected(self) -> http.client.HTTPConnection:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                connection, since_s = self._idle.pop()
+            if time.monotonic() - since_s < IDLE_S_MAX and not _closed(connection):
+                return connection
+            connection.close()
+        until_s = time.monotonic() + CONNECT_S_MAX
+        while True:
+            made = self._made()
+            try:
+                made.connect()
+            except OSError as error:
+                if time.monotonic() >= until_s:
+                    raise RuntimeError(
+                        "%s cannot be reached: %s" % (self._base, error.strerror or error)
+                    ) from error
+                time.sleep(CONNECT_PAUSE_S)
+                continue
+            made.sock.settimeout(ANSWER_S_MAX)
+            return made
+
+    def _made(self) -> http.client.HTTPConnection:
+        if self._secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(
+                self._host, self._port, timeout=CONNECT_S_MAX, context=context
+            )
+        return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_S_MAX)
+
+
+_lines: Dict[Tuple[str, str, str], Line] = {}  # of one attempt; a sandbox may have several in turn
+_choosing = threading.Lock()
+
+
+def line_of(caller: str) -> Line:
+    gateway = os.environ.get("FLEETCTL_LLM_URL", "").rstrip("/")
+    base = gateway + "/v1" if gateway else os.environ.get("OPENAI_BASE_URL", "").rstrip("/")
+    if not base:
+        raise RuntimeError(
+            "%s: the task has no model endpoint: `template.endpoints: [NAME]` is missing" % caller
+        )
+    key = (gateway, base, os.environ.get("OPENAI_API_KEY", ""))
+    with _choosing:
+        if key not in _lines:
+            _lines.clear()
+            _lines[key] = Line(*key)
+        return _lines[key]
+
+
+def _after_fork() -> None:
+    """A child shares no connection with its parent."""
+    global _choosing
+    _choosing = threading.Lock()
+    _lines.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def shortened(error: Exception) -> str:
+    """What it says, on one line."""
+    return " ".join(str(error).split())[:PROBLEM_CHARACTERS_MAX]
+
+
+def _closed(connection: http.client.HTTPConnection) -> bool:
+    """Whether the other side has ended it: with nothing asked, nothing but that is to be read."""
+    looking = select.poll()
+    looking.register(connection.sock, select.POLLIN)
+    return bool(looking.poll(0))
+
+
+def _parsed(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None
+
+
+def _error_of(status: int, reply: Any, data: bytes) -> RuntimeError:
+    error = reply.get("error", reply) if isinstance(reply, dict) else None
+    if isinstance(error, dict):
+        message = error.get("message") or error.get("detail") or ""
+        if error.get("type") == "fleetctl":  # the gateway's own, of which 502 is a server's fault
+            return (CallRefused if status < 500 else RuntimeError)(str(message))
+    else:
+        message = error or data.decode("utf-8", "replace")
+    return RuntimeError(("the model server answered %d: %s" % (status, message)).rstrip(": "))
+
+
+def model_of(name: Optional[str]) -> Dict[str, str]:
+    name = name or os.environ.get("FLEETCTL_LLM_MODEL")
+    return {"model": name} if name else {}

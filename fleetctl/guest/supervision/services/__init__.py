@@ -1,0 +1,1 @@
+"""Services beside the work of an attempt."""
