@@ -274,12 +274,20 @@ class Template(Spec):
         made._observed = True
         return made
 
+    _carried: bool = PrivateAttr(default=False)
+
+    def carried(self) -> Template:
+        """The same, of a run whose calls of endpoints are carried by what needs Python."""
+        made = self.model_copy()
+        made._carried = True
+        return made
+
     @property
     def needs_python(self) -> bool:
-        """Whether its image must have Python: for its work, to read metrics beside it, or to look
-        after services.
+        """Whether its image must have Python: for its work, or for what goes on beside it, where
+        metrics are read, services looked after and calls of endpoints carried.
         """
-        beside = self.metrics is not None or bool(self.services)
+        beside = self.metrics is not None or bool(self.services) or self._carried
         return self.python is not None or beside or self._observed
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
@@ -115,8 +116,13 @@ def _unknown(name: str, path: Path, world: World) -> Finding:
 
 
 def _whole(manifest: Manifest, part: Part, world: World) -> Template | None:
-    """With what its Function says; None while that is not there."""
+    """With what its Function says, None while that is not there; and without endpoints that it
+    asks by itself.
+    """
     template = part.template
+    names = template.endpoints
+    if names and all(_is_direct(world, it, manifest.namespace) for it in names):
+        template = template.model_copy(update={"endpoints": ()})
     if template.function is None:
         return template
     resource = world.found("Function", template.function, manifest.namespace)
@@ -125,6 +131,11 @@ def _whole(manifest: Manifest, part: Part, world: World) -> Template | None:
     function = parse_spec("Function", resource.spec)
     assert isinstance(function, FunctionSpec)
     return function.applied_to(template)
+
+
+def _is_direct(world: World, endpoint: str, namespace: str) -> bool:
+    resource = world.found("Endpoint", endpoint, namespace)
+    return resource is not None and json.loads(resource.spec).get("reach") == "Direct"
 
 
 async def _refusal(

@@ -9,6 +9,7 @@
          ... --more yes                              and then others; see turns.py
   stop   --dir D --run NAME --grace S                end it; returns at once
   leave  --dir D                                     the sandbox may end now
+  relay  --dir D --run NAME                          carry its model calls over stdin and stdout
 
 Standard library only, Python 3.9 and later, `python3 -I -S`. No verb imports more than it needs:
 a sandbox for each task pays for this at each task.
@@ -49,6 +50,10 @@ def main(argv: list[str]) -> int:
         except BrokenPipeError:
             return 0  # nobody reads any more
         return code
+    if verb == "relay":
+        from fleetctl.guest.relay.join import join
+
+        return join(options["--run"])
     from fleetctl.guest.remote.verbs import idle as verbs
 
     if verb == "idle":
@@ -57,7 +62,7 @@ def main(argv: list[str]) -> int:
         return verbs.stop(options["--run"], float(options["--grace"]))
     if verb == "leave":
         return verbs.leave()
-    os.write(2, b"fleetctl: the verb must be one of idle, attach, stop and leave\n")
+    os.write(2, b"fleetctl: the verb must be one of idle, attach, stop, leave and relay\n")
     return USAGE
 
 

@@ -2,6 +2,7 @@
 
 supervisor          locked by the living supervisor; its existence says that something has begun
 sock                where the supervisor listens
+relay               where the relay of model calls listens, if there is one
 runs/<run>.begun    the latch of a run
 runs/<run>.jsonl    its journal; also a latch: whoever makes it decides whether the run begins
 runs/<run>.log      its output, with later parts beside it (see logfile.py)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from _socket import socket
     from typing import Any, Optional
 
+    from fleetctl.guest.relay.keeper import Relay
     from fleetctl.guest.remote.story.frames import Offsets
 
 
@@ -72,6 +73,7 @@ class Supervisor:
         self.base = dict(os.environ)
         self.marks: list[str] = []  # the names of all runs, which their processes carry
         self.worker: Optional[Leader] = None  # takes one Python task after another
+        self.relay: Optional[Relay] = None  # since the first run that may ask models
         self.closing = False  # no further run begins
         self.over = False
         self._fresh = True  # nothing has run in this sandbox
@@ -116,8 +118,18 @@ class Supervisor:
         self.closing = self.closing or crashed or not order["reusable"]
         return not self.closing
 
+    def relayed(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]:
+        """The secrets of a run that may ask models through this sandbox. Raises OSError."""
+        if self.relay is None:
+            from fleetctl.guest.relay.keeper import Relay
+
+            self.relay = Relay(self.loop)
+        return self.relay.variables(order, secrets)
+
     def finished(self, run: str, *, staying: bool) -> None:
         """A run has its end record."""
+        if self.relay is not None:
+            self.relay.end(run)
         self._run, self._last, self._told_open = None, run, staying
         self.visitors.tell()
         if staying:

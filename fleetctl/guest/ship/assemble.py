@@ -39,6 +39,7 @@ REMOTE_PARTS = (
     *(f"supervision/services/{name}.py" for name in ("names", "probe", "process")),
     *(f"supervision/services/{name}.py" for name in ("crew", "keeping")),
     *(f"wandb/{name}.py" for name in ("file", "params", "trial")),
+    *(f"relay/{name}.py" for name in ("keeper", "process", "client", "calls", "http", "join")),
     *(f"remote/{name}.py" for name in ("place", "main", "loop", "supervise", "visitors")),
     "remote/setup.py",
     *(f"remote/run/{name}.py" for name in ("attempt", "launching", "looking", "output")),

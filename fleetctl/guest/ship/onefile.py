@@ -21,8 +21,9 @@ COMPILED_BY = ""  # what `version` says of the interpreter that did it
 PACKAGES = (
     "fleetctl",
     "fleetctl.guest",
-    *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "wandb")),
-    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "remote", "supervision")),
+    *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "supervision")),
+    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "relay", "remote")),
+    "fleetctl.guest.wandb",
     "fleetctl.guest.supervision.services",
     *(f"fleetctl.guest.remote.{name}" for name in ("process", "run", "story", "verbs")),
 )

@@ -331,6 +331,20 @@ class Reachable(Protocol):
 
 
 @runtime_checkable
+class Relaying(Protocol):
+    """A provider whose machines do not see the gateway of model calls, and which carries them.
+    Optional: the others refuse `endpoints`, or let their machines ask by themselves.
+    """
+
+    def relay(self, ref: RunRef, access: EndpointAccess) -> None:
+        """Carry the calls of a living run until it is over. Of a run that is begun with `endpoints`
+        this goes by itself: it is for those of an earlier controller, and for when the gateway has
+        come to listen elsewhere. Idempotent; waits for nothing; no error for a run that is over.
+        """
+        ...
+
+
+@runtime_checkable
 class Resolving(Protocol):
     """A provider that goes on with a start or a stop when nobody waits for the call any more."""
 

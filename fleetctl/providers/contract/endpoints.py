@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.common.errors import Refused
-
 
 @dataclass(frozen=True, slots=True)
 class EndpointAccess:
@@ -37,13 +35,3 @@ class EndpointAccess:
             "FLEETCTL_LLM_MAX_FALLBACK_SHARE": f"{self.max_fallback_share:g}",
             **({"FLEETCTL_LLM_MODEL": usual} if usual is not None else {}),
         }
-
-
-def refuse_endpoints(provider: str, access: EndpointAccess | None) -> None:
-    """For a provider whose machines do not see the gateway. Raises Refused when there are any."""
-    if access is not None:
-        raise Refused(
-            f"tasks at provider `{provider}` reach no endpoint, and `endpoints` names "
-            f"`{access.names[0]}`",
-            hint="leave `endpoints` out, or place it at `local`",
-        )

@@ -21,10 +21,10 @@ from fleetctl.providers.contract.base import (
     FunctionAsset,
     Notify,
     Owned,
+    Relaying,
     RunRef,
     RunRequest,
 )
-from fleetctl.providers.contract.endpoints import refuse_endpoints
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.daytona import foreseen
 from fleetctl.providers.daytona.assets import sources
@@ -97,7 +97,6 @@ class DaytonaProvider(RemoteProvider):
         self._volumes = Volumes()
 
     async def start(self, request: RunRequest) -> str:
-        refuse_endpoints(self._name, request.endpoints)
         return await self._start(request)
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
@@ -259,3 +258,4 @@ def _usd_per_s(resources: Resources) -> float | None:
 
 
 _: type[Backend] = DaytonaProvider
+__: type[Relaying] = DaytonaProvider

@@ -20,6 +20,8 @@ def first(template: Template, account: Account) -> Foreseen | None:
     if image is not None and image.snapshot is not None:
         message = f"image.snapshot is `{image.snapshot}`, and only provider `daytona` has snapshots"
         return Foreseen(("image", "snapshot"), message, "list python, pip and apt under `image`")
+    if template.endpoints and (template.is_function or clusters.size(template) > 1):
+        return no_line(template.endpoints[0])
     disk = template.resources.disk
     try:
         machines.machine(template.resources)
@@ -37,3 +39,10 @@ def first(template: Template, account: Account) -> Foreseen | None:
     except Refused as error:
         return Foreseen((), str(error), error.hint, later=True)
     return None if there else Foreseen((), "there is no token for Modal", TOKEN_HINT, later=True)
+
+
+def no_line(endpoint: str) -> Foreseen:
+    """Calls are carried over a command's input, and a function's container has none."""
+    message = f"a function's containers cannot ask endpoint `{endpoint}`, nor can several nodes"
+    hint = "use a sandbox for each task, one node, or an Endpoint with `reach: Direct`"
+    return Foreseen(("endpoints",), message, hint)

@@ -26,10 +26,11 @@ from fleetctl.providers.contract.base import (
     LogChunk,
     Notify,
     Owned,
+    Relaying,
     RunRef,
     RunRequest,
 )
-from fleetctl.providers.contract.endpoints import refuse_endpoints
+from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.modal import foreseen
 from fleetctl.providers.modal.assets import sources
@@ -103,7 +104,10 @@ class ModalProvider(RemoteProvider):
         self._rates = Rates(self._account_rates)
 
     async def start(self, request: RunRequest) -> str:
-        refuse_endpoints(self._name, request.endpoints)
+        called = request.function is not None or clusters.size(request.template) > 1
+        if called and request.endpoints is not None:
+            no = foreseen.no_line(request.endpoints.names[0])
+            raise Refused(no.message, hint=no.hint)
         if not request.handle:
             # Who does not get there has asked Modal for nothing, and nothing is to be looked for.
             await self._connection.app()
@@ -146,6 +150,10 @@ class ModalProvider(RemoteProvider):
         if self._connection.open_client is None and not scratch.any_left(self._jobs):
             return []
         return await self._sandboxes.owned()
+
+    def relay(self, ref: RunRef, access: EndpointAccess) -> None:
+        if not self._functions.has(ref):
+            super().relay(ref, access)
 
     def logs(
         self, ref: RunRef, *, offset: int = 0, follow: bool = False
@@ -352,3 +360,4 @@ class ModalProvider(RemoteProvider):
 
 _: type[Backend] = ModalProvider
 __: type[LivePrices] = ModalProvider
+___: type[Relaying] = ModalProvider

@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.account import AccountNow
 from fleetctl.providers.contract.base import LogChunk, Notify, RunRef, RunRequest
+from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.providers.paths import checked, jobs_dir, make_private
+from fleetctl.providers.remote.relay.relays import Lines, Relays
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.providers.remote.runs.guest_order import Place, guest_order
+from fleetctl.providers.remote.runs.guest_order import Place, guest_order, secrets_of
 from fleetctl.providers.remote.runs.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.base import Sandboxes, Work
 from fleetctl.providers.remote.sandboxes.creates import Makings
@@ -29,7 +33,7 @@ BEGIN_S = 120.0  # from the order to the run's first word; the engine asks again
 REACH_S = 4.0  # for a service to answer whether it is there
 
 
-class Marked(Sandboxes, Protocol):
+class Marked(Sandboxes, Lines, Protocol):
     async def is_ours(self, handle: str) -> bool:
         """Whether our store made it; False of what is gone."""
 
@@ -80,11 +84,17 @@ class RemoteProvider(ABC):
     @cached_property
     def _runs(self) -> RemoteRuns:
         return RemoteRuns(
-            self._home, self._name, self._sandboxes, notify=self._notify, pace=self._pace
+            self._home, self._name, self._sandboxes, notify=self._changed, pace=self._pace
         )
+
+    @cached_property
+    def _relays(self) -> Relays:
+        return Relays(self._sandboxes, lives=self._runs.lives, pace=self._pace)
 
     async def _start(self, request: RunRequest) -> str:
         """Start a run in two phases: the sandbox's id first, and once that is durable the work."""
+        if request.endpoints is not None:
+            request = replace(request, template=request.template.carried())
         if request.handle:
             await self._begin(request)
             return request.handle
@@ -96,8 +106,28 @@ class RemoteProvider(ABC):
 
     async def _hand_in(self, request: RunRequest, place: Place) -> None:
         """Begin the work in its sandbox. Raises TimeoutError as `_begin` does."""
-        async with asyncio.timeout(BEGIN_S):
-            await self._runs.begin(request, Work(guest_order(request, place), request.secrets))
+        work = Work(guest_order(request, place), secrets_of(request))
+        if request.endpoints is not None:  # before: its first call may come at once
+            self._relays.hold(request.run, request.handle, request.endpoints)
+        try:
+            async with asyncio.timeout(BEGIN_S):
+                await self._runs.begin(request, work)
+        except (Refused, Unavailable):
+            self._stop_relay(request.run)
+            raise
+
+    def relay(self, ref: RunRef, access: EndpointAccess) -> None:
+        if ref.handle and self._runs.lives(ref.run) is not False:
+            self._relays.hold(ref.run, ref.handle, access)
+
+    def _stop_relay(self, run: str) -> None:
+        if "_relays" in self.__dict__:
+            self._relays.end(run)
+
+    def _changed(self, run: str) -> None:
+        if "_relays" in self.__dict__:
+            self._relays.look(run)
+        self._notify(run)
 
     async def _stop(self, ref: RunRef, *, grace_s: float) -> None:
         handle = ref.handle or (self._runs.handle_of(ref.uid, ref.run) if ref.uid else "")
@@ -119,6 +149,8 @@ class RemoteProvider(ABC):
         return making or ("_runs" in self.__dict__ and self._runs.busy)
 
     async def close(self) -> None:
+        if "_relays" in self.__dict__:
+            await self._relays.close()
         if "_runs" in self.__dict__:
             await self._runs.close()
         if "_creating" in self.__dict__:

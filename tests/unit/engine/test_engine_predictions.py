@@ -10,6 +10,10 @@ import pytest
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.wandb.handed import Home
 from fleetctl.engine.wandb.ties import Ties, keep
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import Foreseen
+from fleetctl.providers.modal.foreseen import no_line
+from fleetctl.specs.blocks.template import Template
 from tests.unit.engine.test_engine_api import Served, served
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
@@ -110,6 +114,23 @@ async def test_one_wrong_name_among_places_is_a_warning(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         (warning,) = (await api.apply(job("{script: x}", rest=rest)))["warnings"]
         assert "spec.placement.ordered[1].provider is `mars`" in warning
+
+
+@pytest.mark.parametrize(("reach", "stored"), [("Gateway", False), ("Direct", True)])
+async def test_who_asks_an_endpoint_directly_needs_nobody_to_carry_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reach: str, stored: bool
+) -> None:
+    async def foresee(_: object, template: Template, account: Account) -> Foreseen | None:
+        del account
+        return no_line(template.endpoints[0]) if template.endpoints else None
+
+    endpoint = HEAD.format(kind="Endpoint", name="small")
+    endpoint += f"spec: {{servers: [{{url: 'http://a'}}], reach: {reach}}}\n"
+    async with served(tmp_path) as api:
+        monkeypatch.setattr(type(api.fleet.local), "foresee", foresee, raising=False)
+        reply = await api.apply(f"{endpoint}---\n{job('{script: x, endpoints: [small]}')}")
+        assert reply["ok"] is stored, reply
+        assert stored or "cannot ask endpoint `small`" in reply["errors"][0]
 
 
 async def test_a_field_that_is_set_is_looked_at_in_the_same_way(tmp_path: Path) -> None:

@@ -9,11 +9,18 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.contract.account import built_in
+from fleetctl.providers.contract.base import FunctionRequest, RunRequest
 from fleetctl.providers.contract.endpoints import EndpointAccess
-from fleetctl.providers.daytona.provider import DaytonaProvider
 from fleetctl.providers.local.runs.supervisor_messages import start_message
+from fleetctl.providers.modal import foreseen
 from fleetctl.providers.modal.provider import ModalProvider
+from fleetctl.providers.remote.runs.guest_order import (
+    RELAY_BASE,
+    Place,
+    guest_order,
+    secrets_of,
+)
 from fleetctl.specs.blocks.template import Template
 
 GATEWAY = "http://127.0.0.1:4000"
@@ -80,14 +87,28 @@ def test_the_helpers_come_with_endpoints_however_they_are_reached() -> None:
     assert "library" not in order()
 
 
-@pytest.mark.parametrize("provider", [ModalProvider, DaytonaProvider])
-def test_who_does_not_reach_the_gateway_refuses_before_anything_is_made(
-    provider: type[ModalProvider] | type[DaytonaProvider], tmp_path: Path
-) -> None:
+def test_functions_have_no_line_and_refuse_before_anything_is_made(tmp_path: Path) -> None:
     async def start() -> None:
-        there = provider(tmp_path, store_id="s", notify=lambda run: None)
-        with pytest.raises(Refused, match="reach no endpoint, and `endpoints` names `small`"):
-            await there.start(request(endpoints=ACCESS))
+        there = ModalProvider(tmp_path, store_id="s", notify=lambda run: None)
+        function = FunctionRequest("", 0, None, 60.0)
+        with pytest.raises(Refused, match="cannot ask endpoint `small`"):
+            await there.start(request(endpoints=ACCESS, function=function))
 
     asyncio.run(start())
     assert not list(tmp_path.rglob("jobs/*"))
+
+
+def test_what_a_function_cannot_ask_is_known_before_it_is_stored() -> None:
+    template = Template(command=("env",), endpoints=("small",), runtime="function")
+    found = foreseen.first(template, built_in("modal"))
+    assert found is not None and found.field == ("endpoints",)
+    found = foreseen.first(template.model_copy(update={"runtime": "sandbox"}), built_in("modal"))
+    assert found is None or found.field != ("endpoints",)
+
+
+def test_the_order_for_a_sandbox_holds_no_token_and_its_secrets_leave_the_address_open() -> None:
+    asked = request(endpoints=ACCESS, secrets={"OTHER": "kept"})
+    order = guest_order(asked, Place("sb-1"))
+    assert "fl-abc" not in str(order)
+    assert order["secret_names"] == sorted(secrets_of(asked))
+    assert secrets_of(asked) == {"OTHER": "kept", **ACCESS.variables(RELAY_BASE)}

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         closing: bool
 
         def worker_ended(self) -> None: ...
+        def relayed(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]: ...
         def may_stay(self, order: dict[str, Any]) -> bool: ...
         def finished(self, run: str, *, staying: bool) -> None: ...
 
@@ -92,6 +93,8 @@ class Attempt:
 
     def start(self, *, fresh: bool) -> None:
         """fresh: the sandbox is still to be prepared."""
+        if self.order.get("relay"):
+            self._attempt(self._join_relay)
         if fresh:
             from fleetctl.guest.remote.setup import prepare
 
@@ -99,6 +102,9 @@ class Attempt:
             self._loop.after("timeout", SETUP_S, lambda: self.end("SourceFailed", 0.0))
             self._attempt(lambda: prepare(self.order))
         self._advance()
+
+    def _join_relay(self) -> None:
+        self._secrets = self._box.relayed(self.order, self._secrets)
 
     def _advance(self) -> None:
         """The next preparation, or the task itself."""

@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shlex
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import daytona
 
-from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.common.errors import FleetctlError
 from fleetctl.providers.contract.session import DRIVER_COMMAND, OpenSession, Session, SessionRequest
-from fleetctl.providers.daytona.connection.errors import (
-    asking,
-    is_conflict,
-    is_not_found,
-    is_of_the_sdk,
-    words,
-)
+from fleetctl.providers.daytona.connection.errors import asking, is_not_found
 from fleetctl.providers.daytona.interpreter import sandbox as making
 from fleetctl.providers.daytona.interpreter.sandbox import CALL_S, Shared
+from fleetctl.providers.daytona.runs import talk
 from fleetctl.providers.daytona.runs.deletes import discard, end
 from fleetctl.providers.daytona.runs.endings import is_over, state_of
-from fleetctl.providers.daytona.runs.streams import Put, pieces
 from fleetctl.providers.remote.connection.throttled import unless_throttled
 from fleetctl.providers.remote.sandboxes.session import RemoteSession
+from fleetctl.providers.remote.sandboxes.talk import Splitter
 
 NAME = "driver"  # of the session in the sandbox
-PIECES_AHEAD = 256
 AGAIN_S, AGAIN_MAX_S = 0.1, 5.0  # until a stream that dropped is opened anew
 
 
@@ -63,14 +56,7 @@ async def open_session(home: Path, request: SessionRequest) -> Session:
 
 
 async def _start_driver(sandbox: daytona.AsyncSandbox, workspace: str) -> str:
-    """The id of its command. It is a child of the session's shell, which must live on."""
-    words_ = [*DRIVER_COMMAND, making.DRIVER]
-    text = shlex.join(words_)
-    if workspace:
-        text = f"cd {shlex.quote(workspace)} && {text}"
-    request = daytona.SessionExecuteRequest(
-        command=shlex.join(["sh", "-c", text]), run_async=True, suppress_input_echo=True
-    )
+    """The id of its command."""
 
     async def opened() -> None:
         async with asking("the driver cannot be started", deadline_s=CALL_S):
@@ -78,7 +64,9 @@ async def _start_driver(sandbox: daytona.AsyncSandbox, workspace: str) -> str:
 
     async def begun() -> str:
         async with asking("the driver cannot be started", deadline_s=CALL_S):
-            return (await sandbox.process.execute_session_command(NAME, request)).cmd_id
+            return await talk.begin(
+                sandbox, NAME, (*DRIVER_COMMAND, making.DRIVER), directory=workspace
+            )
 
     await unless_throttled(opened, patience_s=CALL_S)
     return await unless_throttled(begun, patience_s=CALL_S)
@@ -92,58 +80,29 @@ class DaytonaSession(RemoteSession):
         self._shared = shared
         self._sandbox = sandbox
         self._command = command
-        self._heard = 0  # characters of the driver's standard output
+        self._talk = talk.Talk(
+            sandbox, NAME, command, deadline_s=CALL_S, hear_error=self._hear_error
+        )
 
     async def send(self, line: str) -> None:
-        process = self._sandbox.process
-        try:
-            async with asking("the sandbox cannot be written to", deadline_s=CALL_S):
-                await process.send_session_command_input(NAME, self._command, line + "\n")
-        except FleetctlError as error:
-            raise Unavailable(str(error)) from error
-        except Exception as error:
-            if is_not_found(error) or is_conflict(error):
-                raise Unavailable("the sandbox cannot be written to: it is over") from error
-            raise
+        await self._talk.send(line + "\n")
 
     async def lines(self) -> AsyncIterator[str]:
-        again_s = AGAIN_S
+        again_s, splitter = AGAIN_S, Splitter()
         while True:
-            before = self._heard
+            before = self._talk.heard
             try:
-                async with contextlib.aclosing(self._pieces()) as fresh:
+                async with contextlib.aclosing(self._talk.pieces()) as fresh:
                     async for piece in fresh:
-                        for line in self._lines_of(piece):
+                        for line in splitter.take(piece):
                             yield line
                 break  # the command has ended
-            except Exception as error:
-                if not is_of_the_sdk(error):
-                    raise
+            except ConnectionError as error:
                 if await self._is_over(error):
                     break
-            again_s = AGAIN_S if self._heard > before else min(2 * again_s, AGAIN_MAX_S)
+            again_s = AGAIN_S if self._talk.heard > before else min(2 * again_s, AGAIN_MAX_S)
             await asyncio.sleep(again_s)
         await self._learn_why()
-
-    def _pieces(self) -> AsyncGenerator[str, None]:
-        """What is new of the driver's output. A stream tells it from the first byte on."""
-        streamed = 0  # characters of this stream
-
-        async def read(put: Put[str]) -> None:
-            async def take(text: str) -> None:
-                nonlocal streamed
-                fresh = text[max(0, self._heard - streamed) :]
-                streamed += len(text)
-                if fresh:
-                    self._heard += len(fresh)
-                    await put(fresh)
-
-            process = self._sandbox.process
-            await process.get_session_command_logs_async(
-                NAME, self._command, take, self._hear_error
-            )
-
-        return pieces(read, ahead=PIECES_AHEAD)
 
     async def reload(self) -> None:
         """Volumes show what others wrote as soon as it is there."""
@@ -152,7 +111,7 @@ class DaytonaSession(RemoteSession):
         await end(await self._shared.connection.client(), self._sandbox, deadline_s=CALL_S)
         await self._shared.leave()
 
-    async def _is_over(self, error: Exception) -> bool:
+    async def _is_over(self, error: ConnectionError) -> bool:
         """Whether a stream broke because there is nothing more to hear."""
         client = await self._shared.connection.client()
         try:
@@ -166,7 +125,7 @@ class DaytonaSession(RemoteSession):
             return True
         if not is_over(state_of(found)):
             return False
-        self._why = self._why or f"its sandbox is `{state_of(found)}`: {words(error)}"
+        self._why = self._why or f"its sandbox is `{state_of(found)}`: {error}"
         return True
 
     async def _learn_why(self) -> None:

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import datetime
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Refused, Unavailable
@@ -28,10 +29,11 @@ from fleetctl.providers.daytona.connection.errors import (
 )
 from fleetctl.providers.daytona.connection.settings import Settings
 from fleetctl.providers.daytona.connection.throttles import Throttles
-from fleetctl.providers.daytona.runs import endings, streams
+from fleetctl.providers.daytona.runs import endings, streams, talk
 from fleetctl.providers.daytona.runs.deletes import delete
 from fleetctl.providers.daytona.runs.endings import ENDS_LABEL, Facts, state_of
 from fleetctl.providers.daytona.runs.streams import Guest
+from fleetctl.providers.daytona.runs.talk import Talk
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.base import At, Sandboxes, Work
@@ -173,6 +175,25 @@ class DaytonaSandboxes:
     async def find(self, run: str) -> str | None:
         sandbox = await self.named(run)
         return None if sandbox is None else sandbox.id
+
+    async def line(self, handle: str, run: str) -> Talk:
+        """See Lines of the relay."""
+        sandbox = self._live.get(handle) or await self.get(handle)
+        if sandbox is None or not endings.may_work(state_of(sandbox)):
+            raise SandboxOver(handle)
+        guest = Guest.of_label(sandbox.labels.get(GUEST_LABEL, ""))
+        session, call_s = f"relay-{token_hex(6)}", self._settings.call_s
+        what, toolbox = f"the relay of run `{run}` cannot be joined", self.throttles.toolbox
+        try:
+            async with asking(what, deadline_s=2 * call_s, throttle=toolbox):
+                await sandbox.process.create_session(session)
+                command = await talk.begin(sandbox, session, streams.relay_command(guest, run))
+        except Exception as error:
+            self._live.pop(handle, None)  # perhaps it is over: the next line looks first
+            if is_of_the_sdk(error):
+                raise ConnectionError(f"{what}: {words(error)}") from error
+            raise
+        return Talk(sandbox, session, command, deadline_s=call_s)
 
     # -- what the provider asks --------------------------------------------------------------------
 

@@ -82,6 +82,10 @@ def stop_command(guest: Guest, run: str, grace_s: float) -> str:
     return f"{shlex.join(words)} </dev/null >/dev/null 2>&1"
 
 
+def relay_command(guest: Guest, run: str) -> list[str]:
+    return guest.command("relay", "--run", run)
+
+
 async def begin(
     sandbox: daytona.AsyncSandbox, guest: Guest, run: str, work: Work, at: At, *, for_s: float
 ) -> bytes:

@@ -6,7 +6,8 @@ there, so that importing this costs nothing.
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
@@ -49,6 +50,18 @@ def asking(what: str, *, deadline_s: float) -> AbstractAsyncContextManager[None]
     return asked(
         what, service="Modal", deadline_s=deadline_s, translate=translate, hint="fleetctl doctor"
     )
+
+
+@asynccontextmanager
+async def reaching(what: str, *, deadline_s: float) -> AsyncIterator[None]:
+    """As `asking`, where a sandbox that is not found is one that is over."""
+    from modal import exception as sdk
+
+    try:
+        async with asking(what, deadline_s=deadline_s):
+            yield
+    except sdk.NotFoundError as error:
+        raise Unavailable(f"{what}: it is over") from error
 
 
 def certain(error: Exception, what: str) -> FleetctlError | None:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -26,7 +25,7 @@ from fleetctl.providers.modal.assets.secrets import Secrets
 from fleetctl.providers.modal.assets.volumes import Volumes
 from fleetctl.providers.modal.connection import credentials
 from fleetctl.providers.modal.connection.client import Connection, import_sdk
-from fleetctl.providers.modal.connection.errors import asking, certain
+from fleetctl.providers.modal.connection.errors import asking, certain, reaching
 from fleetctl.providers.paths import jobs_dir, make_private
 from fleetctl.providers.remote.sandboxes.session import LAST_WORDS_CHARACTERS
 from fleetctl.providers.sources.pinning import current
@@ -224,18 +223,6 @@ async def _command(sandbox: modal.Sandbox, argv: list[str]) -> None:
             f"`{argv[0]}` failed in the sandbox with exit code {code}: {last}",
             hint="check the repository, its ref, and the secret with its token",
         )
-
-
-@contextlib.asynccontextmanager
-async def reaching(what: str, *, deadline_s: float) -> AsyncIterator[None]:
-    """As `asking`, where a sandbox that is not found is one that is over."""
-    try:
-        async with asking(what, deadline_s=deadline_s):
-            yield
-    except FleetctlError:
-        raise
-    except modal.exception.NotFoundError as error:
-        raise Unavailable(f"{what}: it is over") from error
 
 
 async def end(sandbox: modal.Sandbox) -> None:

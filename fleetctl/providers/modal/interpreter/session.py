@@ -16,13 +16,14 @@ import modal
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.session import DRIVER_COMMAND, OpenSession, Session, SessionRequest
-from fleetctl.providers.modal.connection.errors import is_of_the_sdk, words
+from fleetctl.providers.modal.connection.errors import reaching
 from fleetctl.providers.modal.interpreter import sandbox as making
-from fleetctl.providers.modal.interpreter.sandbox import CALL_S, reaching
+from fleetctl.providers.modal.interpreter.sandbox import CALL_S
+from fleetctl.providers.modal.runs.talk import Talk
 from fleetctl.providers.remote.connection.throttled import unless_throttled
 from fleetctl.providers.remote.sandboxes.session import RemoteSession
+from fleetctl.providers.remote.sandboxes.talk import Splitter
 
-WRITE_CHARACTERS = 1 << 20  # the SDK takes 2 MiB at once
 ENDING_S = 5.0  # for Modal to tell how a driver ended
 
 
@@ -61,24 +62,20 @@ class ModalSession(RemoteSession):
         super().__init__(lifetime_s=lifetime_s)
         self._sandbox = sandbox
         self._process = process
+        self._talk = Talk(process, deadline_s=CALL_S)
         self._errors = asyncio.create_task(self._hear_errors())
 
     async def send(self, line: str) -> None:
-        text = line + "\n"
-        async with reaching("the sandbox cannot be written to", deadline_s=CALL_S):
-            for at in range(0, len(text), WRITE_CHARACTERS):
-                self._process.stdin.write(text[at : at + WRITE_CHARACTERS])
-                await self._process.stdin.drain.aio()
+        await self._talk.send(line + "\n")
 
     async def lines(self) -> AsyncIterator[str]:
+        splitter = Splitter()
         try:
-            async for piece in self._process.stdout:
-                for line in self._lines_of(piece):
+            async for piece in self._talk.pieces():
+                for line in splitter.take(piece):
                     yield line
-        except Exception as error:
-            if not is_of_the_sdk(error):
-                raise
-            self._why = f"its stream was lost: {words(error)}"
+        except ConnectionError as error:
+            self._why = f"its stream was lost: {error}"
         await self._learn_why()
 
     async def reload(self) -> None:

@@ -11,8 +11,8 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
@@ -23,6 +23,7 @@ from fleetctl.providers.modal.connection.settings import Settings
 from fleetctl.providers.modal.runs import endings, streams
 from fleetctl.providers.modal.runs.endings import Facts
 from fleetctl.providers.modal.runs.streams import Line
+from fleetctl.providers.modal.runs.talk import Talk
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.base import At, Sandboxes, Work
@@ -153,6 +154,15 @@ class ModalSandboxes:
             )
         return handle
 
+    async def line(self, handle: str, run: str) -> Talk:
+        """See Lines of the relay."""
+        async with self._opening:
+            sandbox, guest = await self._guest(handle)
+            async with self._running(handle, f"the relay of run `{run}` cannot be joined"):
+                argv, live_s = streams.relay_command(guest, run), self._settings.lifetime_s
+                process = await streams.talk_to(sandbox, argv, live_s=live_s)
+        return Talk(process, deadline_s=self._settings.call_s)
+
     # -- what the provider asks --------------------------------------------------------------------
 
     def made(self, sandbox: modal.Sandbox, carried: dict[str, str], client: modal.Client) -> str:
@@ -258,21 +268,31 @@ class ModalSandboxes:
 
     async def _attached(self, handle: str, run: str, work: Work | None, at: At) -> Line:
         """Raises SandboxOver when no command can be run there any more."""
+        sandbox, guest = await self._guest(handle)
+        argv, posix = streams.attach_command(guest, run, at), guest == "posix"
+        async with self._running(handle, f"run `{run}` cannot be attached to"):
+            return await streams.attach(
+                sandbox, argv, work, posix=posix, live_s=self._settings.lifetime_s
+            )
+
+    async def _guest(self, handle: str) -> tuple[modal.Sandbox, str]:
+        """(the sandbox, which guest it has). Raises SandboxOver."""
         sandbox = await self._get(handle)
         if sandbox is None:
             raise SandboxOver(handle)
-        guest = (await self.tags(handle)).get(GUEST_TAG, "python")
-        argv, posix = streams.attach_command(guest, run, at), guest == "posix"
+        return sandbox, (await self.tags(handle)).get(GUEST_TAG, "python")
+
+    @asynccontextmanager
+    async def _running(self, handle: str, what: str) -> AsyncIterator[None]:
+        """Around the start of a command there."""
         try:
             async with asyncio.timeout(self._settings.call_s):
-                return await streams.attach(
-                    sandbox, argv, work, posix=posix, live_s=self._settings.lifetime_s
-                )
+                yield
         except Exception as error:
             if _says_over(error):
                 raise SandboxOver(handle) from error
             if is_of_the_sdk(error):
-                raise ConnectionError(f"run `{run}` cannot be attached to") from error
+                raise ConnectionError(what) from error
             raise
 
     async def _get(self, handle: str) -> modal.Sandbox | None:

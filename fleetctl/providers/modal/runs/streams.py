@@ -50,6 +50,10 @@ def attach_command(guest: str, run: str, at: At) -> list[str]:
     return [*GUESTS[guest], "attach", "--dir", STATE_DIR, "--run", run, *at.words()]
 
 
+def relay_command(guest: str, run: str) -> list[str]:
+    return [*GUESTS[guest], "relay", "--dir", STATE_DIR, "--run", run]
+
+
 @dataclass(slots=True)
 class Line:
     """A command in a sandbox whose output is the frames of a run, and then of others where it takes
@@ -78,6 +82,17 @@ async def hand(line: Line, run: str, work: Work) -> bool:
     line.process.stdin.write(text)
     await line.process.stdin.drain.aio()
     return True
+
+
+async def talk_to(
+    sandbox: modal.Sandbox, argv: list[str], *, live_s: float
+) -> modal.container_process.ContainerProcess[str]:
+    """live_s: after which Modal ends it. Raises what the SDK raises."""
+    from modal import stream_type
+
+    return await sandbox.exec.aio(
+        *argv, stderr=stream_type.StreamType.DEVNULL, timeout=max(1, int(live_s))
+    )
 
 
 async def attach(

@@ -20,8 +20,9 @@ PIP_PLACE = "/.fleetctl-pip"  # where local packages lie in an image
 NO_PYTHON = "the image has no python3 of 3.9 or newer"
 CHECK_PYTHON = (
     "python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null ||"
-    f" {{ echo '{NO_PYTHON}, which runs a task in Python, looks at checkpoints, and reads what"
-    " others tell wandb or their `metrics`; install one in the image' >&2; exit 1; }"
+    f" {{ echo '{NO_PYTHON}, which runs a task in Python, looks at checkpoints, carries calls of"
+    " endpoints, and reads what others tell wandb or their `metrics`; install one in the image'"
+    " >&2; exit 1; }"
 )
 
 

@@ -21,6 +21,8 @@ from fleetctl.specs.values.namespaces import own_name
 LINGER_S = 120.0  # of an idle sandbox whose provider does not end it
 RAY_PORT, RAY_CLIENT_PORT, RAY_DASHBOARD_PORT = 6379, 10001, 8265  # Ray's own choice
 SYNC_S = 60.0  # between commits of volumes while a task runs
+RELAY_BASE = "http://relay.invalid"
+_RELAY = {"base": RELAY_BASE, "token": "OPENAI_API_KEY"}  # see guest/relay/keeper.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,14 @@ class Place:
     note: str = ""
 
 
+def secrets_of(request: RunRequest) -> dict[str, str]:
+    """With what its programs find its endpoints by: the guest puts its listener's own address in
+    place of RELAY_BASE.
+    """
+    access = request.endpoints
+    return {**request.secrets, **(access.variables(RELAY_BASE) if access is not None else {})}
+
+
 def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
     """The order as the guest reads it; see guest/remote/run/attempt.py."""
     template = request.template
@@ -55,7 +65,8 @@ def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
         "argv": request.arguments(),
         "params": dict(request.params),
         "env": {**template.env, **request.variables},
-        "secret_names": sorted(request.secrets),
+        "secret_names": sorted(secrets_of(request)),
+        "relay": _RELAY if request.endpoints is not None else None,
         "wandb": request.wandb.order() if request.wandb is not None else None,
         "metrics": request.followed(),
         "services": request.services(),

@@ -103,6 +103,11 @@ class RemoteRuns:
         if run not in self._tracked:  # nobody else came first meanwhile
             self._track(uid, run, handle, None, mirror)
 
+    def lives(self, run: str) -> bool | None:
+        """Whether the run may still work; None when nobody looks after it now."""
+        tracked = self._tracked.get(run)
+        return None if tracked is None else tracked.phase is Phase.FOLLOWING
+
     def is_over(self, run: str) -> bool:
         """Whether the run is looked after and there is nothing more to come of it."""
         tracked = self._tracked.get(run)

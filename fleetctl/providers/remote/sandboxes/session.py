@@ -1,5 +1,5 @@
 """What is the same of every interpreter's session in a sandbox elsewhere: when and how often it is
-ended, why it ended, and how a driver's output becomes lines.
+ended, and why it ended.
 
 Each such provider's session is built on this; it says how its sandbox is ended and heard.
 """
@@ -26,7 +26,6 @@ class RemoteSession(ABC):
         """
         self._why = ""
         self._last_words = ""
-        self._unfinished = ""  # the driver's last line, as far as it was heard
         self._age = asyncio.create_task(self._end_after(lifetime_s))
         self._stopping: asyncio.Task[None] | None = None
 
@@ -52,11 +51,6 @@ class RemoteSession(ABC):
         self._why = f"its lifetime of {lifetime_s:g} s was over"
         with contextlib.suppress(FleetctlError):  # then the provider ends it a little later
             await self.stop()
-
-    def _lines_of(self, piece: str) -> list[str]:
-        """The lines that a piece of the driver's output completes, without empty ones."""
-        *whole, self._unfinished = (self._unfinished + piece).split("\n")
-        return [line.strip() for line in whole if line.strip()]
 
     def _hear_error(self, piece: str) -> None:
         """Keep the end of what the driver writes on its standard error."""

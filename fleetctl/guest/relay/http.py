@@ -1,0 +1,148 @@
+"""HTTP/1.1 as far as clients of model servers speak it, over asyncio's streams. Used by client.py.
+
+A body comes whole, an answer goes out whole or in pieces. Nothing here knows who is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+
+from fleetctl.guest.task.text import compact
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
+
+HEAD_BYTES_MAX = 64 * 1024
+BODY_BYTES_MAX = 16 * 1024 * 1024  # as the gateway takes them
+PATHS_OF_TOKENS = "/t/"  # for clients that send no token
+
+
+class Bad(Exception):
+    """What the client is told instead of an answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+    @property
+    def body(self) -> bytes:
+        """As the gateway says such things."""
+        error = {"message": str(self), "type": "fleetctl", "code": self.status}
+        return compact({"error": error}).encode()
+
+
+class Head:
+    """path: with its query, without a token in it; token: "" when there is none."""
+
+    def __init__(self, method: str, target: str, version: str, headers: dict[str, str]) -> None:
+        self.method, self.headers = method, headers
+        self.path, self.token = _untokened(target, headers)
+        self.chunks = version == "HTTP/1.1"  # whether the client reads answers in chunks
+        self.stays = self.chunks and headers.get("connection", "").lower() != "close"
+
+
+async def read_head(reader: asyncio.StreamReader) -> Optional[Head]:
+    """None when the client has left. Raises Bad."""
+    try:
+        text = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except asyncio.IncompleteReadError:
+        return None
+    except asyncio.LimitOverrunError:
+        raise Bad(431, f"the head has more than {HEAD_BYTES_MAX} bytes") from None
+    first, *lines = text.lstrip("\r\n").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[1].startswith("/"):
+        raise Bad(400, "the first line is not `METHOD /path HTTP/1.1`")
+    headers = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return Head(parts[0], parts[1], parts[2], headers)
+
+
+async def read_body(
+    head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> bytes:
+    """Raises Bad, and IncompleteReadError when the client leaves."""
+    chunked = "chunked" in head.headers.get("transfer-encoding", "").lower()
+    length = head.headers.get("content-length", "0")
+    if not chunked and not length.isdecimal():
+        raise Bad(400, "Content-Length is not a number")
+    if not chunked and int(length) > BODY_BYTES_MAX:
+        raise _too_long()
+    if head.headers.get("expect", "").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    return await (_chunks(reader) if chunked else reader.readexactly(int(length)))
+
+
+def write_whole(
+    writer: asyncio.StreamWriter, head: Head, status: int, headers: dict[str, str], body: bytes
+) -> None:
+    _write_head(writer, head, status, {**headers, "Content-Length": str(len(body))})
+    writer.write(body)
+
+
+def write_head(
+    writer: asyncio.StreamWriter, head: Head, status: int, headers: dict[str, str]
+) -> None:
+    """Of an answer whose pieces follow. Without chunks its end is the connection's."""
+    if head.chunks:
+        headers = {**headers, "Transfer-Encoding": "chunked"}
+    else:
+        head.stays = False
+    _write_head(writer, head, status, headers)
+
+
+def write_piece(writer: asyncio.StreamWriter, head: Head, data: bytes) -> None:
+    """data: b"" is the end."""
+    if not head.chunks:
+        writer.write(data)
+    else:
+        writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+def _write_head(
+    writer: asyncio.StreamWriter, head: Head, status: int, headers: dict[str, str]
+) -> None:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    more = {} if head.stays else {"Connection": "close"}
+    lines = [f"{name}: {value}" for name, value in {**headers, **more}.items()]
+    text = "\r\n".join([f"HTTP/1.1 {status} {phrase}", *lines, "", ""])
+    writer.write(text.encode("latin-1", "replace"))
+
+
+def _untokened(target: str, headers: dict[str, str]) -> tuple[str, str]:
+    """(path, token)"""
+    if target.startswith(PATHS_OF_TOKENS):
+        token, _, rest = target[len(PATHS_OF_TOKENS) :].partition("/")
+        return "/" + rest, token
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return target, token.strip() if scheme.lower() == "bearer" else ""
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        try:
+            length = int((await reader.readuntil(b"\r\n")).split(b";")[0], 16)
+        except (ValueError, asyncio.LimitOverrunError):
+            raise Bad(400, "a chunk has no length") from None
+        size += length
+        if length < 0 or size > BODY_BYTES_MAX:
+            raise _too_long()
+        if length == 0:
+            while await reader.readuntil(b"\r\n") != b"\r\n":
+                pass  # trailers
+            return b"".join(parts)
+        parts.append(await reader.readexactly(length))
+        await reader.readexactly(2)
+
+
+def _too_long() -> Bad:
+    return Bad(413, f"the body has more than {BODY_BYTES_MAX} bytes")

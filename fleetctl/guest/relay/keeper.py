@@ -1,0 +1,116 @@
+"""The relay as the supervisor has it: its addresses, and the process that listens there.
+
+The addresses are bound here, before a task begins, and stay for the sandbox's life: a process that
+dies is begun anew behind them. What it holds in memory is then lost, and clients ask again.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _socket
+import gc
+import os
+
+from fleetctl.guest.task.text import compact
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, NoReturn, Protocol
+
+    class Loop(Protocol):
+        """The supervisor's; see remote/loop.py."""
+
+        def after(self, name: str, delay_s: float, act: Callable[[], object]) -> None: ...
+
+        def when_ended(self, pid: int, act: Callable[[int], object]) -> None: ...
+
+
+SOCKET = "relay"  # in the state directory: where the verb `relay` joins
+AGAIN_S = 0.5  # until a process that died is begun anew
+DESCRIPTORS_MAX = 1024  # more than the supervisor ever has
+
+
+class Relay:
+    def __init__(self, loop: Loop) -> None:
+        """Raises OSError where nothing can be bound."""
+        self._loop = loop
+        self._listener = _listening(_socket.AF_INET, ("127.0.0.1", 0))
+        self._joining = _listening(_socket.AF_UNIX, SOCKET)
+        self._run: dict[str, str] = {}  # the message about the run that may ask now
+        self._start()
+
+    def variables(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]:
+        """The secrets of a run, with the address of the listener where its order leaves it open;
+        from now on the run may ask.
+        """
+        asked = order["relay"]
+        self._run = {"run": order["run"], "token": secrets[asked["token"]]}
+        self._tell(self._run)
+        base = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        return {name: value.replace(asked["base"], base) for name, value in secrets.items()}
+
+    def end(self, run: str) -> None:
+        """The run asks no more."""
+        if self._run.get("run") == run:
+            self._run = {}
+            self._tell({"over": run})
+
+    def _tell(self, message: dict[str, str]) -> None:
+        try:
+            self._control.sendall((compact(message) + "\n").encode())
+        except OSError:
+            return  # it has just died, and the next one is told
+
+    def _start(self) -> None:
+        self._control, theirs = _socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            _serve(self._listener, self._joining, theirs)
+        theirs.close()
+        self._loop.when_ended(pid, self._ended)
+
+    def _ended(self, _: int) -> None:
+        self._control.close()
+        self._loop.after("relay", AGAIN_S, self._again)
+
+    def _again(self) -> None:
+        try:
+            self._start()
+        except OSError:  # no process to be had now
+            self._loop.after("relay", AGAIN_S, self._again)
+            return
+        if self._run:
+            self._tell(self._run)
+
+
+def _listening(family: int, address: Any) -> _socket.socket:
+    listener = _socket.socket(family, _socket.SOCK_STREAM)
+    listener.bind(address)
+    listener.listen(128)
+    return listener
+
+
+def _serve(*sockets: _socket.socket) -> NoReturn:
+    """Be the process that listens. It holds nothing of the supervisor's: neither its lock nor its
+    signals; it ends when the last of `sockets`, the supervisor's own, is closed.
+    """
+    code = 70
+    try:
+        os.setsid()
+        _signal.set_wakeup_fd(-1)
+        for number in (_signal.SIGCHLD, _signal.SIGTERM, _signal.SIGINT):
+            _signal.signal(number, _signal.SIG_DFL)
+        kept = sorted(one.fileno() for one in sockets)
+        for low, high in zip([2, *kept], [*kept, DESCRIPTORS_MAX]):  # noqa: B905 - Python 3.9
+            os.closerange(low + 1, high)
+        gc.enable()
+        from fleetctl.guest.relay.process import serve
+
+        serve(*[one.fileno() for one in sockets])
+        code = 0
+    except BaseException:  # nothing may climb back into the supervisor
+        import traceback
+
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(code)

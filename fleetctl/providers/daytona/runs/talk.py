@@ -1,0 +1,118 @@
+"""A command in a sandbox of Daytona that is written to and heard: one of a session of its own."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.providers.daytona.connection.errors import (
+    asking,
+    is_conflict,
+    is_not_found,
+    is_of_the_sdk,
+    words,
+)
+from fleetctl.providers.daytona.runs.streams import Put, pieces
+from fleetctl.providers.remote.sandboxes import talk
+from fleetctl.providers.remote.sandboxes.talk import WRITE_CHARACTERS
+
+if TYPE_CHECKING:
+    import daytona
+
+PIECES_AHEAD = 256
+
+
+async def begin(
+    sandbox: daytona.AsyncSandbox, session: str, argv: Sequence[str], *, directory: str = ""
+) -> str:
+    """The id of the command, which begins in the session; it is a child of the session's shell,
+    which must live on. Raises what the SDK raises.
+    """
+    import daytona
+
+    text = shlex.join(argv)
+    if directory:
+        text = f"cd {shlex.quote(directory)} && {text}"
+    request = daytona.SessionExecuteRequest(
+        command=shlex.join(["sh", "-c", text]), run_async=True, suppress_input_echo=True
+    )
+    return (await sandbox.process.execute_session_command(session, request)).cmd_id
+
+
+class Talk:
+    def __init__(
+        self,
+        sandbox: daytona.AsyncSandbox,
+        session: str,
+        command: str,
+        *,
+        deadline_s: float,
+        hear_error: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """command: its id; deadline_s: of one call; hear_error: called with what it writes to its
+        standard error.
+        """
+        self._process = sandbox.process
+        self._session, self._command = session, command
+        self._deadline_s = deadline_s
+        self.heard = 0  # characters of its standard output
+        self._hear_error = hear_error
+
+    async def send(self, text: str) -> None:
+        what = "the sandbox cannot be written to"
+        try:
+            async with asking(what, deadline_s=self._deadline_s):
+                for at in range(0, len(text), WRITE_CHARACTERS):
+                    await self._process.send_session_command_input(
+                        self._session, self._command, text[at : at + WRITE_CHARACTERS]
+                    )
+        except FleetctlError as error:
+            raise Unavailable(str(error)) from error
+        except Exception as error:
+            if is_not_found(error) or is_conflict(error):
+                raise Unavailable(f"{what}: it is over") from error
+            raise
+
+    async def pieces(self) -> AsyncGenerator[str, None]:
+        """What is new of its output. A stream tells it from the first byte on."""
+        streamed = 0  # characters of this stream
+
+        async def read(put: Put[str]) -> None:
+            async def take(text: str) -> None:
+                nonlocal streamed
+                fresh = text[max(0, self.heard - streamed) :]
+                streamed += len(text)
+                if fresh:
+                    self.heard += len(fresh)
+                    await put(fresh)
+
+            await self._process.get_session_command_logs_async(
+                self._session, self._command, take, self._hear_error
+            )
+
+        async with aclosing(pieces(read, ahead=PIECES_AHEAD)) as fresh:
+            try:
+                async for piece in fresh:
+                    yield piece
+            except Exception as error:
+                if not is_of_the_sdk(error):
+                    raise
+                raise ConnectionError(words(error)) from error
+
+    async def close(self) -> None:
+        """End the session, and with it the command and the file that holds its output."""
+        what = f"session `{self._session}` cannot be ended"
+        try:
+            async with asking(what, deadline_s=self._deadline_s):
+                await self._process.delete_session(self._session)
+        except FleetctlError as error:
+            raise Unavailable(str(error)) from error
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+
+
+_: type[talk.Talk] = Talk

@@ -1,0 +1,68 @@
+"""Answers on their way to a sandbox. Each write there is a call of the provider's: what is ready at
+the same time goes in one, and the pieces of streams wait a moment for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+
+from fleetctl.common.tasks import woken
+from fleetctl.providers.remote.relay.messages import News, written
+from fleetctl.providers.remote.sandboxes.talk import Talk
+
+GAP_S = 0.05  # between two writes that no answer ends
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self._waiting: dict[str, News] = {}
+        self._any, self._hurry = asyncio.Event(), asyncio.Event()
+
+    def begin(self, number: str, status: int, headers: Mapping[str, str]) -> None:
+        """The head of an answer, which goes with its first piece or its end."""
+        news = self._waiting.setdefault(number, News())
+        news.status, news.headers = status, headers
+
+    def piece(self, number: str, data: bytes) -> None:
+        self._waiting.setdefault(number, News()).data += data
+        self._any.set()
+
+    def end(self, number: str) -> None:
+        self._waiting.setdefault(number, News()).end = True
+        self._any.set()
+        self._hurry.set()
+
+    def break_off(self, number: str) -> None:
+        self._waiting.setdefault(number, News()).broken = True
+        self._any.set()
+        self._hurry.set()
+
+    def drop(self, number: str) -> None:
+        """Nobody waits for it any more."""
+        self._waiting.pop(number, None)
+
+    async def send(self, line: Talk) -> None:
+        """Until cancelled. Raises Unavailable when the line takes no more."""
+        loop, last_s = asyncio.get_running_loop(), -math.inf
+        while True:
+            await self._any.wait()
+            left_s = last_s + GAP_S - loop.time()
+            if left_s > 0:
+                await woken(self._hurry, left_s)
+            self._any.clear()
+            self._hurry.clear()
+            if text := self._taken():
+                await line.send(text)
+                last_s = loop.time()
+
+    def _taken(self) -> str:
+        ready = {number: it for number, it in self._waiting.items() if _is_ready(it)}
+        for number in ready:
+            del self._waiting[number]
+        return "".join(written(number, it) for number, it in ready.items())
+
+
+def _is_ready(news: News) -> bool:
+    return bool(news.data) or news.end or news.broken

@@ -1,0 +1,177 @@
+"""The calls of one run, carried between its sandbox and the gateway until the run is over.
+
+An asyncio task, made by relays.py. Its line may be lost at any moment: it is made anew, and the
+sandbox tells again what has no whole answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.tasks import cancel
+from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.remote.relay import asking
+from fleetctl.providers.remote.relay.messages import (
+    LINE_CHARACTERS_MAX,
+    Cancelled,
+    Over,
+    Request,
+    read,
+)
+from fleetctl.providers.remote.relay.outbox import Outbox
+from fleetctl.providers.remote.runs.follower import Pace, SandboxOver
+from fleetctl.providers.remote.sandboxes.talk import Splitter, Talk
+
+if TYPE_CHECKING:
+    import aiohttp
+
+log = logging.getLogger("fleetctl.providers")
+
+AT_ONCE_MAX = 64  # as the guest keeps it; more is nothing that our guest tells
+UNKNOWN_S = 120.0  # for somebody to follow the run, who knows whether it lives
+STEADY_S = 5.0  # a line that lasted so long is made anew at once
+
+
+class _Dropped(Exception):
+    """The line is of no use any more."""
+
+
+class Relay:
+    """access: how the gateway is asked for this run, now."""
+
+    def __init__(
+        self,
+        run: str,
+        access: EndpointAccess,
+        *,
+        open_line: Callable[[], Awaitable[Talk]],
+        lives: Callable[[], bool | None],
+        client: aiohttp.ClientSession,
+        pace: Pace,
+    ) -> None:
+        """lives: None when nobody knows now."""
+        self.run, self.access = run, access
+        self._open, self._lives, self._client, self._pace = open_line, lives, client, pace
+        self._over = asyncio.Event()
+        self._asks: dict[str, asyncio.Task[None]] = {}
+        self._unanswered: set[str] = set()
+        self._cancelling: set[asyncio.Task[None]] = set()
+        self._unknown_since_s: float | None = None
+
+    def end(self) -> None:
+        """The run is over."""
+        self._over.set()
+
+    async def carry(self) -> None:
+        """Until the run is over. Cancel it to leave the run to who comes next."""
+        tries = 0
+        try:
+            while self._goes_on():
+                tries = 0 if await self._one_line() else tries + 1
+                if self._goes_on():
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._over.wait(), self._delay_s(tries))
+            for number in self._unanswered:
+                self._cancel(number)
+            await asyncio.gather(*self._cancelling)
+        finally:
+            await cancel(self._cancelling)
+
+    def _goes_on(self) -> bool:
+        if self._over.is_set():
+            return False
+        lives, now_s = self._lives(), asyncio.get_running_loop().time()
+        if lives is not None:
+            self._unknown_since_s = None
+            return lives
+        if self._unknown_since_s is None:
+            self._unknown_since_s = now_s
+        return now_s - self._unknown_since_s < UNKNOWN_S
+
+    def _delay_s(self, tries: int) -> float:
+        return min(self._pace.retry_initial_s * 2.0 ** min(tries, 16), self._pace.retry_max_s)
+
+    async def _one_line(self) -> bool:
+        """Carry over one line until it is lost; whether it lasted."""
+        loop = asyncio.get_running_loop()
+        try:
+            line = await self._open()
+        except (SandboxOver, Refused, Unavailable, OSError, TimeoutError) as error:
+            log.info("relay not joined", extra={"run": self.run, "error": type(error).__name__})
+            return False
+        outbox, begun_s = Outbox(), loop.time()
+        parts = [
+            asyncio.ensure_future(outbox.send(line)),
+            asyncio.ensure_future(self._hear(line, outbox)),
+            asyncio.ensure_future(self._over.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                part.result()
+        except (_Dropped, Unavailable, OSError, TimeoutError) as error:
+            log.info("relay dropped", extra={"run": self.run, "error": type(error).__name__})
+        finally:
+            await cancel([*parts, *self._asks.values()])
+            self._asks.clear()
+            with suppress(Refused, Unavailable, OSError, TimeoutError):
+                await line.close()
+        return loop.time() - begun_s >= STEADY_S
+
+    async def _hear(self, line: Talk, outbox: Outbox) -> None:
+        """Take in what the sandbox tells, until the line is at its end."""
+        loop, splitter = asyncio.get_running_loop(), Splitter()
+        async with (
+            aclosing(line.pieces()) as pieces,
+            asyncio.timeout(self._pace.silence_s) as limit,
+        ):
+            async for piece in pieces:
+                limit.reschedule(loop.time() + self._pace.silence_s)
+                for text in splitter.take(piece):
+                    self._take(text, outbox)
+                if splitter.characters > LINE_CHARACTERS_MAX:
+                    raise _Dropped
+
+    def _take(self, text: str, outbox: Outbox) -> None:
+        match read(text):
+            case Over():
+                self._over.set()
+            case Cancelled(number):
+                self._forget(number, outbox)
+            case Request() as request if request.number not in self._asks:
+                if len(self._asks) >= AT_ONCE_MAX:
+                    raise _Dropped
+                self._unanswered.add(request.number)
+                task = asyncio.ensure_future(self._answer(request, outbox))
+                self._asks[request.number] = task
+                task.add_done_callback(lambda done: self._answered(request.number, done, outbox))
+
+    async def _answer(self, request: Request, outbox: Outbox) -> None:
+        await asking.ask(self._client, lambda: self.access, request, outbox)
+        self._unanswered.discard(request.number)
+
+    def _answered(self, number: str, done: asyncio.Task[None], outbox: Outbox) -> None:
+        if self._asks.get(number) is done:
+            del self._asks[number]
+        if not done.cancelled() and done.exception() is not None:
+            log.error("asking failed", exc_info=done.exception(), extra={"run": self.run})
+            outbox.break_off(number)
+
+    def _forget(self, number: str, outbox: Outbox) -> None:
+        """Its client left."""
+        self._unanswered.discard(number)
+        outbox.drop(number)
+        task = self._asks.pop(number, None)
+        if task is not None:
+            task.cancel()
+        self._cancel(number)
+
+    def _cancel(self, number: str) -> None:
+        task = asyncio.ensure_future(asking.cancel(self._client, self.access, number))
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
