@@ -18,7 +18,7 @@ from fleetctl.engine.endpoints.grants import Grants, grant_of
 from fleetctl.engine.endpoints.standing import lacking, standing
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.gateway.reach.gateway import Gateway, Served
-from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.contract.base import Relaying, RunRequest, ref_of
 from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.registry import parse_spec
@@ -228,7 +228,8 @@ class Endpoints:
 
     async def _turn(self, link: Link) -> None:
         gateway, grants = link.gateway, link.grants
-        if await gateway.up():
+        anew = await gateway.up()
+        if anew:
             self._served = None
             grants.change()
         keyless = set(self._keyless)
@@ -240,9 +241,22 @@ class Endpoints:
             self._served = wanted
             grants.change()
         await grants.send()
+        if anew:
+            self._relay(link)
         sick = any(not it.get("ready") for it in self._health.values())
         rows = await gateway.health(max_age_s=EAGER_S if sick else PROBE_S)
         self._take({(row["namespace"], row["name"]): row for row in rows})
+
+    def _relay(self, link: Link) -> None:
+        """Carry the calls of runs that an earlier controller began, and of all runs where the
+        gateway has come to listen elsewhere.
+        """
+        for track in self._state.tracks.values():
+            for run in track.work.history.live.values() if track.work is not None else ():
+                backend = self._state.providers.get(run.provider)
+                if run.handle and link.grants.has(run.name) and isinstance(backend, Relaying):
+                    url, token = link.gateway.access(run.name)
+                    backend.relay(ref_of(run), EndpointAccess((), {}, url, token))
 
     def _take(self, found: dict[tuple[str, str], Health]) -> None:
         before, self._health = self._health, found

@@ -52,6 +52,10 @@ class Grants:
     def stale(self) -> bool:
         return self._sent < self._wanted
 
+    def has(self, run: str) -> bool:
+        """Whether the gateway was told last that this run may call."""
+        return run in self._granted
+
     async def admit(self, grant: Grant) -> bool:
         """Let a run call. False: what its object's calls have come to is more than is left for
         them. Raises Unavailable.

@@ -42,7 +42,7 @@ from fleetctl.engine.shared.messages import (
     StartWaits,
     StopReplied,
 )
-from fleetctl.providers.contract.base import RunRef, RunRequest
+from fleetctl.providers.contract.base import RunRef, RunRequest, ref_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
 from fleetctl.specs.values.hints import words_of
@@ -177,7 +177,7 @@ class Effects:
 
     def _spawn_stop(self, work: Work, call: Call, run: Run) -> None:
         call.busy = "stop"
-        stopping = self._stop(run.provider, _ref(run), work.controller.policy.grace_s)
+        stopping = self._stop(run.provider, ref_of(run), work.controller.policy.grace_s)
         self._spawn(run.name, stopping, StopReplied(run.name, "cancelled"))
 
     def _later(self, track: Track, retry_at_s: float, now_s: float) -> bool:
@@ -355,7 +355,3 @@ _WORDS: dict[type, str] = {
 def _hash(run: Run, template: Template) -> str:
     """A Function may have changed since the run's own template was hashed."""
     return combined_hash(run.template_hash, template) if template.function else run.template_hash
-
-
-def _ref(run: Run) -> RunRef:
-    return RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)

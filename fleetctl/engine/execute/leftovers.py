@@ -15,7 +15,7 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.tasks import cancel
 from fleetctl.controllers.model import Run
 from fleetctl.engine.shared.boundary import NoAnswer, guarded
-from fleetctl.providers.contract.base import RunRef
+from fleetctl.providers.contract.base import RunRef, ref_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.execute.rate_limit import RateLimiter
@@ -34,7 +34,7 @@ class Leftover:
 
 def leftover(run: Run) -> Leftover:
     """What a run may have left at its provider."""
-    ref = RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
+    ref = ref_of(run)
     return Leftover(run.provider, ref)
 
 

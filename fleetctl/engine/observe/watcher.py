@@ -17,7 +17,7 @@ from fleetctl.controllers.model import Alive, Observation, Run, RunState
 from fleetctl.engine.hurry import hurry_start
 from fleetctl.engine.shared.boundary import NoAnswer, guarded
 from fleetctl.engine.shared.messages import Observed
-from fleetctl.providers.contract.base import RunRef
+from fleetctl.providers.contract.base import RunRef, ref_of
 
 if TYPE_CHECKING:
     from fleetctl.engine.execute.rate_limit import RateLimiter
@@ -155,7 +155,7 @@ class Watcher:
         run = self._known(name)
         if run is None:
             return None
-        return RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
+        return ref_of(run)
 
 
 class _Talk:

@@ -22,7 +22,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Protocol, runtime_checkable
 
 from fleetctl.common.errors import Refused
-from fleetctl.controllers.model import CheckpointOrder, Observation, ProgressOrder, WandbTrial
+from fleetctl.controllers.model import (
+    CheckpointOrder,
+    Observation,
+    ProgressOrder,
+    Run,
+    WandbTrial,
+)
 from fleetctl.guest.ship.library import library
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.endpoints import EndpointAccess
@@ -160,6 +166,10 @@ class RunRef:
     handle: str
     journal_offset: int
     uid: str
+
+
+def ref_of(run: Run) -> RunRef:
+    return RunRef(run.name, run.sandbox, run.handle, run.journal_offset, run.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
+from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template
@@ -107,6 +108,7 @@ class FakeProvider:
     usage: Usage | None = None  # of the GPUs of runs
     stragglers: tuple[str, ...] = ()  # sentences about their nodes
     begun_bytes: int = 0  # of a journal that tells nothing but its beginning
+    relayed: dict[str, str] = field(default_factory=dict)  # run -> where the gateway listens
     taken: str = ""  # what source.path held when it was taken
     lacking: str = ""  # why no template can ever run here
     deaf: bool = False  # stops are taken and not carried out
@@ -252,6 +254,9 @@ class FakeProvider:
         if self.price is None or gpu is None:
             return self.price
         return self.price + max(self.gpu_prices.get(str(it), 0.0) for it in gpu.each)
+
+    def relay(self, ref: RunRef, access: EndpointAccess) -> None:
+        self.relayed[ref.run] = access.base_url
 
     def lacks(self, template: Template) -> str:
         return self.lacking

@@ -119,9 +119,11 @@ async def test_a_restarted_controller_lets_its_runs_call_on() -> None:
         await turn(made)
         await made.apply("BatchJob", "ask", asking(2))
         await made.crash()
+        gateway.begun_anew = True  # to a controller that has never seen it
         await made.settle()
         await turn(made)
         assert set(gateway.grants) == {order.run for order in orders(made)}
+        assert set(made.local.relayed) == set(gateway.grants)
 
 
 async def test_a_key_that_is_not_there_is_said() -> None:
