@@ -16,6 +16,8 @@ def endpoint_servers(seen: View) -> Sequence[Mapping[str, object]]:
 
 def endpoint_lines(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:
     """(label, text); nothing of what nobody counted."""
+    if warning := seen.text("warning"):
+        yield "Warning", warning
     for server in endpoint_servers(seen):
         busy = f"{server.get('inFlight')} of {server.get('slots')} slots"
         resting = server.get("restingSeconds")

@@ -119,7 +119,8 @@ class Passes:
         status = asset_status(self._state, self._admission, self._budgets, track, plan, now_s)
         if is_endpoint:
             # Of one that is to go, what it waits for says more than how it stands.
-            status = {**self._endpoints.status(track), **status}
+            stands = self._endpoints.status(track)
+            status = {**stands, **status, "hint": status.get("hint") or stands.get("hint", "")}
         self._write_status(track, status)
 
     def _runs(self, work: Work, now_s: float) -> None:
