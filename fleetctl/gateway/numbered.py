@@ -3,7 +3,7 @@ is not asked twice. What broke off is kept ten minutes, to be told as broken.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from dataclasses import dataclass, field
 
 KEPT_S = 600.0
@@ -111,6 +111,13 @@ class Numbered:
     def end(self, run: str, number: str) -> None:
         """It is kept elsewhere, or nowhere."""
         self._asked.pop((run, number), None)
+
+    def cancel(self, runs: Set[str]) -> None:
+        """Of runs that are over: nobody hears what is asked for them."""
+        if runs:
+            for (run, _), retold in self._asked.items():
+                if run in runs and retold.task is not None:
+                    retold.task.cancel()
 
     def broke(self, run: str, number: str, now_s: float) -> None:
         retold = self._asked.pop((run, number), None)

@@ -79,9 +79,9 @@ async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece |
         attempt = Attempt(call, server, charge.worst)
         request = next(_requests)
         server.burst.begin(request, attempt.begun_s)
-        call.state.ledger.add(call.key, tries=1)
         answered = False
         try:
+            await charge.send()
             answer = await attempt.run(begin, piece)
             answered = True
             _time(call, server, attempt, asked_s)

@@ -98,12 +98,12 @@ class Attempt:
                     message = f"endpoint {endpoint.name}: the server redirects elsewhere"
                     raise Refusal(502, NO_ANSWER, message)
                 begun = True
+                self.server.succeeded()
                 if call.streams:
                     answer = await self._pass_on(reply, begin, piece)
                 else:
                     answer = Answer(reply.status, _kind(reply), await _whole(reply))
                     self._known = used(call.body, answer.body, self.worst)
-                self.server.succeeded()
                 return answer
         except (ClientError, TimeoutError, OSError) as error:
             if isinstance(error, ClientConnectorError | ConnectionTimeoutError):

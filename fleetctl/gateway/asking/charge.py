@@ -1,11 +1,18 @@
-"""What a call may cost is set aside before it is asked, and what it did cost is charged after."""
+"""What a call may cost is held before it is asked, and what it did cost is charged after."""
 
+import sqlite3
 import time
 from dataclasses import dataclass
 
 from fleetctl.gateway.asking.call import Call
+from fleetctl.gateway.keeping.ledger import Hold
 from fleetctl.gateway.rules.limits import over_task_limit
-from fleetctl.gateway.rules.refusal import BUDGET_EXCEEDED, LIMIT_REACHED, Refusal
+from fleetctl.gateway.rules.refusal import (
+    BUDGET_EXCEEDED,
+    LIMIT_REACHED,
+    NOT_RECORDED,
+    Refusal,
+)
 from fleetctl.gateway.rules.usage import NOTHING, Tokens, price_usd
 
 # The controller divides what is left among objects five times a second.
@@ -21,11 +28,13 @@ class Charge:
     worst: Tokens
     worst_usd: float | None
     usd: float | None = 0.0
-    held: bool = False
+    _hold: Hold | None = None  # of the try that is next, or under way
+    _sent: bool = False  # what is held is on disk
+    _counted: bool = False  # as a call
     _used: bool = False
 
     async def begin(self) -> None:
-        """Set the worst case aside, on disk. Raises Refusal: over a limit, or over the cap."""
+        """Hold the worst case. Raises Refusal: over a limit, or over the cap."""
         call, count = self.call, self.call.count
         try:
             self._check_limits()
@@ -34,37 +43,54 @@ class Charge:
         except Refusal:
             call.state.ledger.add(call.key, refused=count)
             raise
-        call.state.ledger.reserve(call.key, self.worst, self.worst_usd, calls=count)
-        self.held = True
-        await call.state.ledger.durable()
+        self._set_aside(count)
 
     async def again(self) -> None:
         """Before one more try, which costs as much once more if the last was charged."""
-        if not self.held:
+        if self._hold is None:
             await self._within_cap()
-            self.call.state.ledger.reserve(self.call.key, self.worst, self.worst_usd, calls=0)
-            self.held = True
+            self._set_aside(0)
+
+    async def send(self) -> None:
+        """The worst case is on disk when it returns. Raises Refusal where it cannot be."""
+        assert self._hold is not None
+        if self._sent:
+            self.call.state.ledger.add(self.call.key, tries=1)
+            return
+        self.call.state.ledger.send(self.call.key, self._hold)
+        self._sent = self._counted = True
+        try:
             await self.call.state.ledger.durable()
+        except sqlite3.Error as error:
+            message = f"the gateway cannot write down what a call may cost: {error}"
+            raise Refusal(503, NOT_RECORDED, message) from None
 
     def settle(self, tokens: Tokens) -> None:
-        """Of one try. One that cost nothing leaves what is set aside to the next."""
-        if self.held and tokens != NOTHING:
+        """Of one try. One that cost nothing leaves what is held to the next."""
+        if tokens != NOTHING:
             self._used = True
             self._settle(tokens, price_usd(self.call.endpoint.spec, self.call.model, tokens))
 
     def end(self) -> None:
         """No more tries."""
-        if self.held:
+        if self._hold is not None and self._sent:
             self._settle(NOTHING, 0.0)
-        if not self._used and self.worst_usd is None:
+        elif self._hold is not None:
+            self.call.state.ledger.drop(self.call.key, self._hold)
+            self.call.state.money.fire()
+        if self._counted and not self._used and self.worst_usd is None:
             self.call.state.ledger.add(self.call.key, unpriced=-1)  # nothing was asked
 
+    def _set_aside(self, calls: int) -> None:
+        self._hold, self._sent = Hold(self.worst, self.worst_usd, calls), False
+        self.call.state.ledger.hold(self.call.key, self._hold)
+
     def _settle(self, tokens: Tokens, usd: float | None) -> None:
-        state = self.call.state
-        state.ledger.settle(self.call.key, self.worst, self.worst_usd, tokens, usd)
-        self.held = False
+        assert self._hold is not None
+        self.call.state.ledger.settle(self.call.key, self._hold, tokens, usd)
+        self._hold = None
         self.usd = None if usd is None or self.usd is None else self.usd + usd
-        state.money.fire()
+        self.call.state.money.fire()
 
     def _check_limits(self) -> None:
         call = self.call

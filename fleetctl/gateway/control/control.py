@@ -53,6 +53,7 @@ class Control:
         grants = [_grant(row) for row in told["grants"]]
         state.grants = {known.get(it.run) or gateway_token(state.key, it.run): it for it in grants}
         state.caps = {str(uid): float(usd) for uid, usd in told.get("caps", {}).items()}
+        state.numbered.cancel(known.keys() - {it.run for it in grants})
         state.granted.set()
         state.money.fire()
         if time.monotonic() - self._forgot_at_s > FORGET_EACH_S:

@@ -4,7 +4,9 @@ asking goes on when the line to a task is lost; a client that leaves says so und
 
 import asyncio
 import json
+import sqlite3
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 from aiohttp import web
@@ -88,7 +90,9 @@ async def _keep(call: Call, number: str, retold: Retold) -> None:
     try:
         answer = await ask(call, retold.begin, retold.piece)
         if answer.status < 400:
-            state.kept.put(run, number, replace(answer, body=answer.body or retold.body))
+            # An answer is given out, too, where there is no room on the disk to keep it.
+            with suppress(sqlite3.Error):
+                await state.kept.put(run, number, replace(answer, body=answer.body or retold.body))
         retold.end(answer)
     except Refusal as refusal:
         if retold.head is not None:

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from pathlib import Path
 
+from fleetctl.gateway.keeping.turn import Turn
 from fleetctl.gateway.numbered import Answer
 
 USD = "X-Fleetctl-Usd"  # what an answer cost; not there where no price is known
@@ -29,6 +30,7 @@ class Kept:
         self._db: sqlite3.Connection | None = None
         self._bytes: dict[str, int] = {}  # by run
         self._total_bytes = 0
+        self._turn = Turn(self._commit)
         if path.exists():
             self._open()
             self.clean()
@@ -43,9 +45,11 @@ class Kept:
         status, kind, usd, body = row
         return Answer(status, {"Content-Type": kind, **({USD: usd} if usd else {})}, body)
 
-    def put(self, run: str, number: str, answer: Answer) -> None:
-        """Durable against a kill of the process when it returns."""
+    async def put(self, run: str, number: str, answer: Answer) -> None:
+        """Durable against a kill of the process when it returns. Raises sqlite3.Error."""
         db, length = self._open(), len(answer.body)
+        if self._turn.begin():
+            db.execute("begin")
         now_s = time.time()
         self.forget(run, number)
         while self._bytes.get(run, 0) and self._bytes[run] + length > RUN_BYTES_MAX:
@@ -60,6 +64,7 @@ class Kept:
             row,
         )
         self._count(run, length)
+        await self._turn.durable()
 
     def forget(self, run: str, number: str) -> None:
         if run in self._bytes:
@@ -72,7 +77,18 @@ class Kept:
 
     def close(self) -> None:
         if self._db is not None:
+            self._commit()
             self._db.close()
+
+    def _commit(self) -> None:
+        if self._db is None or not self._db.in_transaction:
+            return
+        try:
+            self._db.commit()
+        except sqlite3.Error:
+            self._db.rollback()
+            self._sum()
+            raise
 
     def _drop(self, which: str, values: tuple[object, ...]) -> None:
         assert self._db is not None
@@ -95,7 +111,11 @@ class Kept:
             self._db.execute("pragma journal_mode=wal")
             self._db.execute("pragma synchronous=normal")
             self._db.executescript(_SCHEMA)
-            query = "select run, sum(length + 1) from answers group by run"
-            self._bytes = dict(self._db.execute(query))
-            self._total_bytes = sum(self._bytes.values())
+            self._sum()
         return self._db
+
+    def _sum(self) -> None:
+        assert self._db is not None
+        query = "select run, sum(length + 1) from answers group by run"
+        self._bytes = dict(self._db.execute(query))
+        self._total_bytes = sum(self._bytes.values())

@@ -1,10 +1,11 @@
-"""What each run used of each endpoint, on disk before and after every call.
+"""What each run used of each endpoint, on disk before and after every call that is sent.
 
-A call that a kill cut off is charged with its worst case when the ledger is opened again. What one
-turn of the loop writes is one transaction: a commit costs more than what is in it.
+What a call may cost is held from its beginning, in memory, where limits and caps are counted. It is
+on disk before the call is sent: one that a kill cut off is charged with its worst case when the
+ledger is opened again, and one that waited with nothing. What one turn of the loop writes is one
+transaction: a commit costs more than what is in it.
 """
 
-import asyncio
 import sqlite3
 import time
 from collections import OrderedDict
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fleetctl.gateway.keeping.signal import Signal
+from fleetctl.gateway.keeping.turn import Turn, transaction
 from fleetctl.gateway.rules.usage import Tokens
 
 COUNTS = (
@@ -54,14 +56,23 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class Sums:
-    """Of a tree of runs at one endpoint, with what is set aside."""
+    """Of a tree of runs at one endpoint, with what is held for holds calls."""
 
     calls: int = 0
     tokens: int = 0
+    holds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The worst case of one try. usd: None without a price. calls: 0 of one more try."""
+
+    worst: Tokens
+    usd: float | None
+    calls: int
 
 
 Row = dict[str, float]  # by COUNTS
-_TREE = {"calls", "tokens_in", "tokens_out", "reserved_in", "reserved_out"}
 
 
 class Ledger:
@@ -85,7 +96,7 @@ class Ledger:
         query += " select uid, usd from forgotten) group by uid"
         self._objects: dict[str, float] = dict(self._db.execute(query))
         self._dirty: set[Key] = set()
-        self._committed: asyncio.Future[None] | None = None  # by the turn that writes now
+        self._turn = Turn(self._commit)
 
     def close(self) -> None:
         self._write()
@@ -128,60 +139,68 @@ class Ledger:
 
     def add(self, key: Key, **amounts: float) -> None:
         """On disk at the end of this turn of the loop."""
-        row, tree = self.row(key), self.tree(key)
+        row = self.row(key)
         for name, amount in amounts.items():
             row[name] += amount
-            if name in ("usd", "reserved_usd"):
-                self._objects[key.uid] = self._objects.get(key.uid, 0.0) + amount
-            elif name == "calls":
-                tree.calls += int(amount)
-            elif name in _TREE:
-                tree.tokens += int(amount)
         self._dirty.add(key)
-        if self._committed is None:
-            loop = asyncio.get_running_loop()
-            self._committed = loop.create_future()
-            loop.call_soon(self._commit)
+        self._turn.begin()
 
-    def reserve(self, key: Key, worst: Tokens, usd: float | None, *, calls: int) -> None:
-        """calls: 0 for one more try of the same. usd: None without a price."""
+    def hold(self, key: Key, hold: Hold) -> None:
+        """It counts against limits and caps from here on."""
+        self._count(key, hold, 1)
+
+    def send(self, key: Key, hold: Hold) -> None:
+        """What is held is on disk when `durable` returns, and the call may be sent."""
         self.add(
             key,
-            calls=calls,
-            unpriced=int(usd is None and calls > 0),
-            reserved_usd=usd or 0.0,
-            reserved_in=worst.inward,
-            reserved_out=worst.outward,
+            calls=hold.calls,
+            tries=1,
+            unpriced=int(hold.usd is None and hold.calls > 0),
+            reserved_usd=hold.usd or 0.0,
+            reserved_in=hold.worst.inward,
+            reserved_out=hold.worst.outward,
         )
 
-    def settle(
-        self, key: Key, worst: Tokens, reserved_usd: float | None, used: Tokens, usd: float | None
-    ) -> None:
+    def drop(self, key: Key, hold: Hold) -> None:
+        """It was never sent."""
+        self._count(key, hold, -1)
+
+    def settle(self, key: Key, hold: Hold, used: Tokens, usd: float | None) -> None:
+        """It was sent, and that came of it."""
+        tree, before_usd = self._count(key, hold, -1), self._objects[key.uid]
+        tree.calls += hold.calls
+        tree.tokens += used.inward + used.outward
+        self._objects[key.uid] = before_usd + (usd or 0.0)
         self.add(
             key,
-            reserved_usd=-(reserved_usd or 0.0),
-            reserved_in=-worst.inward,
-            reserved_out=-worst.outward,
+            reserved_usd=-(hold.usd or 0.0),
+            reserved_in=-hold.worst.inward,
+            reserved_out=-hold.worst.outward,
             tokens_in=used.inward,
             tokens_out=used.outward,
             estimated=int(used.estimated),
             usd=usd or 0.0,
         )
         row = self._rows[key]
-        if not row["reserved_in"]:  # what is left is of rounding
-            self._objects[key.uid] -= row["reserved_usd"]
-            row["reserved_usd"] = 0.0
+        if not row["reserved_in"]:
+            row["reserved_usd"] = 0.0  # what is left is of rounding
+
+    def _count(self, key: Key, hold: Hold, sign: int) -> Sums:
+        tree = self.tree(key)
+        tree.holds += sign
+        tree.calls += sign * hold.calls
+        tree.tokens += sign * (hold.worst.inward + hold.worst.outward)
+        self._objects[key.uid] = self._objects.get(key.uid, 0.0) + sign * (hold.usd or 0.0)
+        return tree
 
     async def durable(self) -> None:
-        """Until all that was written is on disk, where a kill of the process leaves it."""
-        if self._committed is not None:
-            await asyncio.shield(self._committed)
+        """Until all that was written is on disk, where a kill of the process leaves it. Raises
+        sqlite3.Error.
+        """
+        await self._turn.durable()
 
     def _commit(self) -> None:
-        committed, self._committed = self._committed, None
         self._write()
-        if committed is not None and not committed.done():
-            committed.set_result(None)
         self.changed.fire()
 
     def _write(self) -> None:
@@ -192,13 +211,15 @@ class Ledger:
             (*key, self.seq, now_s, *(self._rows[key][name] for name in COUNTS))
             for key in self._dirty
         ]
-        self._db.execute("begin")
-        self._db.executemany(_WRITE, rows)
-        self._db.execute("commit")
+        with transaction(self._db):
+            self._db.executemany(_WRITE, rows)
         self._dirty.clear()
-        for kept in (self._rows, self._trees):
-            while len(kept) > ROWS_MAX:
-                kept.popitem(last=False)
+        while len(self._rows) > ROWS_MAX:
+            self._rows.popitem(last=False)
+        for _ in range(len(self._trees) - ROWS_MAX):
+            name, tree = self._trees.popitem(last=False)
+            if tree.holds:
+                self._trees[name] = tree
 
     def forget(self, now_s: float, but: Container[str]) -> None:
         """Rows of runs that were last heard of 30 days ago; `but`: runs and trees that may call.
@@ -207,13 +228,11 @@ class Ledger:
         old: Sequence[tuple[str, str]] = self._db.execute(query, (now_s - FORGET_S,)).fetchall()
         gone = [(run,) for run, tree in old if run not in but and tree not in but]
         self._write()
-        self._db.execute("begin")
-        self._db.executemany(
-            "insert into forgotten select uid, sum(usd) from used where run=? group by uid"
-            " on conflict do update set usd = usd + excluded.usd",
-            gone,
-        )
-        self._db.executemany("delete from used where run=?", gone)
-        self._db.execute("commit")
+        with transaction(self._db):
+            self._db.executemany(
+                "insert into forgotten select uid, sum(usd) from used where run=? group by uid"
+                " on conflict do update set usd = usd + excluded.usd",
+                gone,
+            )
+            self._db.executemany("delete from used where run=?", gone)
         self._rows.clear()
-        self._trees.clear()

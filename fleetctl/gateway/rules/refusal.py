@@ -7,6 +7,7 @@ BUDGET_EXCEEDED = "BudgetExceeded"
 SERVER_UNREACHABLE = "ServerUnreachable"  # nothing was asked, nothing is paid
 NO_ANSWER = "NoAnswer"  # asked, but it timed out or broke off
 NOT_SERVED = "NotServed"  # this method, path, or host
+NOT_RECORDED = "NotRecorded"  # the disk is full: what cannot be accounted is not asked
 BAD_REQUEST = "BadRequest"
 
 

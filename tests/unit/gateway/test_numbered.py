@@ -5,10 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway.keeping import kept as module
+from fleetctl.gateway.keeping.kept import Kept
+from fleetctl.gateway.numbered import Answer
 from tests.emulators.llm.server import Fault, Model
 from tests.unit.gateway.hosted import hosting
+from tests.unit.gateway.test_asking import until
 from tests.unit.gateway.test_process import LIFE_S, Gateway, in_loop
 from tests.unit.gateway.test_streams import BODY
 
@@ -64,6 +69,36 @@ async def test_what_broke_is_told_as_broken_and_an_error_can_be_asked_again(
             assert await _is_broken(await begin(gateway, "7"))
         assert len(model.asked) == 1
         assert [(await begin(gateway, "8")).status for _ in range(2)] == [400, 200]
+
+
+@in_loop
+async def test_what_waits_for_a_run_that_is_over_is_not_asked(tmp_path: Path) -> None:
+    model = Model(slots=1)
+    async with hosting(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
+        async with model.busy():
+            asking = [asyncio.create_task(begin(gateway, str(n))) for n in range(3)]
+            await until(lambda: model.asked and len(gateway.endpoint.waiting) == 2)
+            await gateway.grant("r2")
+            await until(lambda: not gateway.endpoint.in_flight)
+        assert (len(model.asked), len(gateway.endpoint.waiting)) == (1, 0)
+        await asyncio.gather(*asking, return_exceptions=True)
+        assert gateway.state.ledger.tree(next(iter(gateway.state.ledger._rows))).holds == 0
+
+
+@in_loop
+async def test_kept_answers_are_bounded_and_the_oldest_go_first(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "kept.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "RUN_BYTES_MAX", 100)
+        for n in range(4):
+            await kept.put("r1", str(n), Answer(200, {"Content-Type": "x"}, b"x" * 40))
+        await kept.put("r2", "0", Answer(200, {"Content-Type": "x"}, b""))
+    assert [kept.find("r1", str(n)) is not None for n in range(4)] == [False, False, True, True]
+    kept.close()
+    assert (tmp_path / "kept.db").stat().st_mode & 0o777 == 0o600
+    again = Kept(tmp_path / "kept.db")
+    assert again.find("r2", "0") is not None and again.find("r1", "3") is not None
+    again.close()
 
 
 async def _is_broken(reply: Any) -> bool:

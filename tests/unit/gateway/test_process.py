@@ -138,22 +138,34 @@ def in_loop(test: Callable[[Path], Coroutine[Any, Any, None]]) -> Callable[[Path
 
 
 @in_loop
-async def test_after_a_kill_the_ledger_accounts_what_the_server_counted(tmp_path: Path) -> None:
-    model = Model(slots=8, answer_s=0.005)
+async def test_a_kill_amid_calls_pays_nothing_twice_and_forgets_nothing(tmp_path: Path) -> None:
+    model, answered = Model(slots=8, answer_s=0.005), {}
+    spec = {"limits": {"callsPerTask": 400}, "prices": {"chat": {"outputPerMillion": 1.0}}}
+
     async with living(tmp_path, model) as gateway:
-        limit = {"limits": {"callsPerTask": 400}}
-        await gateway.declare([model], **limit)
-        asking = [asyncio.create_task(gateway.ask("r1", f"p {i}")) for i in range(500)]
+
+        async def one(n: int) -> None:
+            reply = await gateway.ask("r1", f"p {n}", headers={"X-Fleetctl-Number": str(n)})
+            if reply.status == 200:
+                answered[n] = reply.raw
+
+        await gateway.declare([model], **spec)
+        asking = [asyncio.create_task(one(n)) for n in range(500)]
         while len(model.asked) < 100:
             await asyncio.sleep(0.001)
         gateway.process.kill()
         await asyncio.gather(*asking, return_exceptions=True)
         await gateway.stop()
+        asked, kept = len(model.asked), dict(answered)
         await gateway.start()
         row = (await gateway.used())["r1"]
         assert row["tokens_in"] + row["tokens_out"] >= model.tokens
-        assert row["calls"] >= len(model.asked)
-        await gateway.declare([model], **limit)
-        await gateway.grant("r1")
-        await asyncio.gather(*(gateway.ask("r1") for _ in range(400)))
-        assert len(model.asked) <= 400
+        # What was in flight counts as asked, and what waited does not.
+        assert asked <= row["calls"] <= asked + model.slots
+        assert row["tokens_out"] <= model.tokens + model.slots * 4096
+        await gateway.declare([model], **spec)
+        assert (await gateway.grant("r1"))["uid"] == row["usd"] > 0
+        await asyncio.gather(*(one(n) for n in kept))
+        assert len(kept) > 80 and answered == kept and len(model.asked) == asked
+        await asyncio.gather(*(one(n) for n in range(1000, 1400)))
+        assert len(model.asked) == asked + 400 - row["calls"] <= 400
