@@ -17,6 +17,7 @@ from fleetctl.engine.endpoints.charging import Charging
 from fleetctl.engine.endpoints.grants import Grants, grant_of
 from fleetctl.engine.endpoints.standing import lacking, standing
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.hurry import hurry
 from fleetctl.gateway.reach.gateway import Gateway, Served
 from fleetctl.providers.contract.base import Relaying, RunRequest, ref_of
 from fleetctl.providers.contract.endpoints import EndpointAccess
@@ -202,6 +203,8 @@ class Endpoints:
         if str(trouble) != str(self._trouble):
             self._trouble = trouble
             self._poke_all()
+            if trouble is None:
+                hurry(self._state, NOT_READY)
 
     async def listen(self) -> None:
         """For ever: take in what was asked."""
@@ -264,6 +267,10 @@ class Endpoints:
             name = track.resource.namespace, track.resource.name
             if _shown(before.get(name)) != _shown(found.get(name)):
                 self._state.poke(track.resource.uid)
+        ready = {name for name, health in found.items() if health.get("ready")}
+        if any(not before.get(name, {}).get("ready") for name in ready):
+            # Hundreds of prompts may wait, each a minute by now.
+            hurry(self._state, NOT_READY)
 
     def _declared(self) -> list[Track]:
         assets = self._state.tracks.assets.values()

@@ -143,4 +143,4 @@ class _Open:
 
 def _away(error: Exception) -> Unavailable:
     message = f"the gateway does not answer: {type(error).__name__}"
-    return Unavailable(message, reason="Unreachable", retry_after_s=AWAY_S)
+    return Unavailable(message, reason="EndpointNotReady", retry_after_s=AWAY_S)

@@ -76,7 +76,7 @@ def read(reply: Reply) -> Answer | Failure:
         case "BudgetExceeded":
             raise Unavailable(message, reason="BudgetExceeded")
         case "ServerUnreachable":
-            raise Unavailable(message, reason="Unreachable", retry_after_s=SERVER_RESTS_S)
+            raise Unavailable(message, reason="EndpointNotReady", retry_after_s=SERVER_RESTS_S)
         case "NoAnswer":
             return Failure("CallFailed", message, infrastructure=True)
     if ours and reply.status == 401:

@@ -69,6 +69,19 @@ async def test_a_start_waits_until_the_endpoint_is_there_and_ready() -> None:
         assert set(gateway.grants) == {order.run}
 
 
+async def test_what_waits_for_a_server_begins_when_it_is_back() -> None:
+    async with fleet() as (made, gateway):
+        gateway.sick["small"] = "http://a did not answer"
+        await made.apply("Endpoint", "small", SERVER)
+        await made.apply("BatchJob", "ask", asking())
+        await turn(made)
+        for _ in range(8):
+            await made.later(60)  # so that the next try is a minute away
+        gateway.sick.clear()
+        await turn(made)
+        assert len(orders(made)) == 1
+
+
 async def test_all_starts_that_wait_for_their_grant_go_on_together() -> None:
     async with fleet() as (made, gateway):
         await made.apply("Endpoint", "small", SERVER)

@@ -164,7 +164,7 @@ def test_a_reply_without_an_answer_ends_the_attempt(
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (error(502, "ServerUnreachable"), "Unreachable"),
+        (error(502, "ServerUnreachable"), "EndpointNotReady"),
         (error(429, "BudgetExceeded"), "BudgetExceeded"),
         (error(401, "NotGranted"), "Unavailable"),
         (error(429, ours=False), "Unavailable"),
