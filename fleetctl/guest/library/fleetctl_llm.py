@@ -64,6 +64,8 @@ def llm_query(
     try:
         return _chat(line, prompt, model, system, parameters)
     except Exception as error:
+        if instead is None:
+            raise
         return str(line.replaced(prompt, error, instead, model))
 
 
@@ -116,6 +118,8 @@ def embed(
         try:
             vectors += _vectors(line, part, model)
         except Exception as error:
+            if instead is None:
+                raise
             vectors += [line.replaced(None, error, instead, model, len(part))] * len(part)
     return vectors
 
