@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,13 @@ RUN_BY_A_TEST = {
     "training.yaml",
     "function.yaml",
     "placement.yaml",
-    "prompts.yaml",  # test_prompts.py
+    "endpoint.yaml",
     "rl-batched.yaml",
     "endpoint.yaml",
 }
+
+
+HEARD_WAIT_S = 60.0
 
 
 def test_every_example_has_a_test_that_runs_it() -> None:
@@ -367,6 +371,30 @@ def test_the_interrupted_training_ends_exactly_like_one_that_was_left_alone(flee
     assert rows[1]["result"] == {**interrupted, "resumed_from": 0}
 
 
+def counted(fleet: Fleet, endpoint: str, calls: int) -> int:
+    """Calls in its status once it has heard of so many: it hears of them twice a second."""
+    until_s = time.monotonic() + HEARD_WAIT_S
+    while (now := int(fleet.status(endpoint)["calls"])) < calls and time.monotonic() < until_s:
+        pass
+    return now
+
+
+def test_tasks_ask_a_model_and_each_call_is_counted(fleet: Fleet) -> None:
+    """As the example says, but for where the server is."""
+    model = Model(slots=4, models=("llama3.2:3b",))
+    text = (EXAMPLES / "endpoint.yaml").read_text("utf-8")
+    assert "http://127.0.0.1:11434" in text
+    with running(model):
+        text = text.replace("http://127.0.0.1:11434", model.url)
+        fleet.ok("apply", "-f", "-", "--wait", stdin=text)
+        tips = [row["result"]["tips"] for row in fleet.results("job/tips")]
+        assert tips[2] == [
+            f"echo: One tip for {level} of chess, in a sentence."
+            for level in ("beginners", "masters")
+        ]
+        assert counted(fleet, "endpoint/small", 6) == len(model.asked) == 6
+
+
 def test_a_policy_is_trained_by_what_models_answer_at_once(fleet: Fleet) -> None:
     """As the example says, but for where the server is, and how many steps are made."""
     model = Model(slots=64, answer_s=0.01, models=("llama3.2:3b", "nomic-embed-text"))
@@ -393,8 +421,7 @@ def test_a_policy_is_trained_by_what_models_answer_at_once(fleet: Fleet) -> None
     assert len(rows) == 6
     assert best["metric"]["value"] == max(row["result"]["reward"] for row in rows)
     asked = [one for one in model.asked if one["path"] == "/v1/chat/completions"]
-    counted = fleet.status("endpoint/rewriter")
-    assert counted["calls"] == len(asked) > 0
+    assert counted(fleet, "endpoint/rewriter", len(asked)) == len(asked) > 0
 
 
 def test_tasks_ask_a_model_that_an_endpoint_names(fleet: Fleet) -> None:

@@ -53,7 +53,7 @@ SHORTER = {
 }
 FUNCTIONS = ("function.yaml",)
 # Repository, key, account and model server are the reader's own.
-ELSEWHERE = ("sweep-wandb.yaml", "sweep-wandb-account.yaml", "rl-batched.yaml")
+ELSEWHERE = ("sweep-wandb.yaml", "sweep-wandb-account.yaml", "endpoint.yaml", "rl-batched.yaml")
 
 
 @dataclass(frozen=True, slots=True)
