@@ -112,3 +112,8 @@ def test_the_order_for_a_sandbox_holds_no_token_and_its_secrets_leave_the_addres
     assert "fl-abc" not in str(order)
     assert order["secret_names"] == sorted(secrets_of(asked))
     assert secrets_of(asked) == {"OTHER": "kept", **ACCESS.variables(RELAY_BASE)}
+
+
+def test_an_image_must_have_python_only_where_calls_are_carried() -> None:
+    direct = Template(command=("env",), endpoints=("small",))
+    assert (direct.needs_python, direct.carried().needs_python) == (False, True)
