@@ -41,9 +41,9 @@ RUN_BY_A_TEST = {
     "training.yaml",
     "function.yaml",
     "placement.yaml",
-    "endpoint.yaml",
     "rl-batched.yaml",
     "endpoint.yaml",
+    "prompts.yaml",  # test_prompts.py
 }
 
 
@@ -392,7 +392,7 @@ def test_tasks_ask_a_model_and_each_call_is_counted(fleet: Fleet) -> None:
             f"echo: One tip for {level} of chess, in a sentence."
             for level in ("beginners", "masters")
         ]
-        assert counted(fleet, "endpoint/small", 6) == len(model.asked) == 6
+        assert counted(fleet, "endpoint/llama", 6) == len(model.asked) == 6
 
 
 def test_a_policy_is_trained_by_what_models_answer_at_once(fleet: Fleet) -> None:
@@ -422,21 +422,6 @@ def test_a_policy_is_trained_by_what_models_answer_at_once(fleet: Fleet) -> None
     assert best["metric"]["value"] == max(row["result"]["reward"] for row in rows)
     asked = [one for one in model.asked if one["path"] == "/v1/chat/completions"]
     assert counted(fleet, "endpoint/rewriter", len(asked)) == len(asked) > 0
-
-
-def test_tasks_ask_a_model_that_an_endpoint_names(fleet: Fleet) -> None:
-    model = Model(slots=4, models=("llama3.2:3b",))
-    text = (EXAMPLES / "endpoint.yaml").read_text("utf-8")
-    with running(model):
-        fleet.ok(
-            "apply", "-f", "-", "--wait", stdin=text.replace("http://127.0.0.1:11434", model.url)
-        )
-        fleet.ok("delete", "endpoint/small")
-    rows = fleet.results("job/tips")
-    assert [len(row["result"]["tips"]) for row in rows] == [2, 2, 2]
-    assert rows[0]["result"]["tips"][0] == "echo: One tip for beginners of sailing, in a sentence."
-    assert len(model.asked) == 6
-    assert fleet.status("job/tips")["cost"]["calls"] > 0
 
 
 def test_applying_an_example_twice_runs_nothing_again(fleet: Fleet) -> None:

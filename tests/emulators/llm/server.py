@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import json
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +42,7 @@ class Model:
     most_at_once: int = 0
     cancelled: int = 0
     faults: deque[Fault] = field(default_factory=deque)
+    says: Callable[[dict[str, Any]], str] | None = None  # to a request; None: an echo of it
     held: asyncio.Event | None = None  # streams wait for it after their first piece
     together: int = 0  # so many must be in slots at once before the first is answered
     url: str = ""
@@ -113,7 +115,7 @@ class Model:
         self.tokens += words
         if request.path in ("/v1/embeddings", "/api/embed"):
             return web.json_response(_embedded(request.path, body, words))
-        text = f"echo: {_text(body)}"
+        text = f"echo: {_text(body)}" if self.says is None else self.says(body)
         if request.path.startswith("/v1/"):
             pieces = _openai(text, words, body, usage=self.usage)
         else:
