@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.common.errors import Unavailable
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError
+from fleetctl.interpreter.session.contexts import Contexts
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.session import Session
@@ -39,6 +40,7 @@ class Conversation:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last = 0
         self._sending = asyncio.Lock()
+        self.contexts = Contexts(session, self._send)
         self._hello: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._calls: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(TOOLS_AT_ONCE)
@@ -133,6 +135,8 @@ class Conversation:
         elif "hello" in message:
             if not self._hello.done():
                 self._hello.set_result(str(message["hello"]))
+        elif "context" in message:
+            self.contexts.take(message)
         elif "bye" in message:
             self._bye = str(message["bye"])
         else:
@@ -146,6 +150,7 @@ class Conversation:
 
     def _fail_all(self, why: str) -> None:
         self._bye = why
+        self.contexts.end(f"it was a context of another one, which ended: {why}")
         for future in (self._hello, *self._waiting.values()):
             if not future.done():
                 future.set_exception(self._ended())

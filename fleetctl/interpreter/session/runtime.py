@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.home import home
@@ -22,13 +22,23 @@ from fleetctl.interpreter.session import leaving
 from fleetctl.interpreter.session.conversation import Conversation, Problem, Tool
 from fleetctl.interpreter.session.events import ExecutionEvents, output_keys
 
+if TYPE_CHECKING:
+    from fleetctl.providers.contract.session import Session, SessionRequest
+
 SYNC_S = 30.0  # for a volume to take what was written, before the sandbox goes
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = ["Callback", "Runtime", "Tool", "Work"]
+__all__ = ["Callback", "Executed", "Opener", "Runtime", "Tool", "Work"]
 
 Callback = Callable[[dict[str, Any]], None]
+Opener = Callable[["SessionRequest"], Awaitable["Session"]]
+
+
+class Below(Protocol):
+    """Recursive queries that the code has under way. `end` never raises."""
+
+    async def end(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +52,31 @@ class Work:
     callback: Callback | None
 
 
-class Runtime:
-    """tools: the interpreter's own table, which may change at any time."""
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """failed: the code ended by an error of its own, which `value` tells."""
 
-    def __init__(self, options: Options, tools: Mapping[str, Tool]) -> None:
+    value: str | FinalOutput
+    failed: bool
+
+
+class Runtime:
+    """tools: the interpreter's own table, which may change at any time. below: what ends with the
+    code that asked for it. opener: where its sessions come from, when not from the provider.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        tools: Mapping[str, Tool],
+        below: Below | None = None,
+        opener: Opener | None = None,
+    ) -> None:
         self._options = options
         self._tools = tools
+        self._below = below
+        self._opener = opener
+        self._retired = False
         self._turn = asyncio.Lock()  # executions of one interpreter follow one another
         self._talk: Conversation | None = None
         self._opening: asyncio.Task[Conversation] | None = None
@@ -67,7 +96,7 @@ class Runtime:
         async with self._turn:
             await self._ensure(anew=True)
 
-    async def execute(self, work: Work) -> str | FinalOutput:
+    async def execute(self, work: Work) -> Executed:
         async with self._turn:
             events = ExecutionEvents(work.code, work.profile)
             await self._tell(work.callback, events.start())
@@ -78,9 +107,9 @@ class Runtime:
                 ended = events.complete("exception", success=False, **fields)
                 await self._tell(work.callback, ended)
                 raise
-            result, ended = self._read(answer, events)
+            value, ended = self._read(answer, events)
             await self._tell(work.callback, ended)
-            return result
+            return Executed(value, failed=answer["failed"])
 
     async def commit(self) -> None:
         """Have the volume keep what was written. Raises InterpreterError."""
@@ -107,6 +136,19 @@ class Runtime:
                 return await act(await self._ensure())
             except Problem as error:
                 raise InterpreterError(str(error)) from None
+
+    async def retire(self) -> None:
+        """Shut down at once and for ever: whoever goes on with it finds it ended."""
+        self._retired = True
+        await self.shutdown(at_once=True)
+
+    async def open_context(self, order: SessionRequest) -> Session:
+        """A session in the sandbox that is there. Raises InterpreterError when there is none."""
+        if self._opener is not None:
+            return await self._opener(order)  # contexts of one sandbox are beside each other
+        if self._talk is None:
+            raise InterpreterError("the sandbox of the context ended")
+        return await self._talk.contexts.begin()
 
     async def shutdown(self, *, at_once: bool = False) -> None:
         """at_once: without waiting for a start or an execution that goes on, which then fails."""
@@ -158,12 +200,10 @@ class Runtime:
 
     async def _open(self) -> Conversation:
         """A new sandbox with a driver that is ready; when that fails, or is given up, none."""
-        from fleetctl.wiring import accounts as wiring
-
+        if self._retired:
+            raise InterpreterError("the code that asked for this has ended")
         order = session_order(self._options)
-        open_session = wiring.session_opener(self._options.provider)
-        leaving.be_first()
-        session = await open_session(home(), order)
+        session = await (self._opener or self._open_sandbox)(order)
         talk = self._talk = Conversation(session, self._tools)
         try:
             await talk.greeted()
@@ -175,14 +215,25 @@ class Runtime:
             raise
         return talk
 
+    async def _open_sandbox(self, order: SessionRequest) -> Session:
+        from fleetctl.wiring import accounts as wiring
+
+        open_session = wiring.session_opener(self._options.provider)
+        leaving.be_first()
+        return await open_session(home(), order)
+
     async def _lose(self) -> None:
         talk, self._talk = self._talk, None
-        if talk is not None:
-            try:
+        below = asyncio.create_task(self._below.end()) if self._below is not None else None
+        try:
+            if talk is not None:
                 await talk.stop()
-            except (Unavailable, asyncio.CancelledError):
-                self._talk = talk  # so that the next shutdown tries again
-                raise
+        except (Unavailable, asyncio.CancelledError):
+            self._talk = talk  # so that the next shutdown tries again
+            raise
+        finally:
+            if below is not None:
+                await below
 
     async def _ask(self, work: Work) -> Mapping[str, Any]:
         """The driver's answer. The code is sent once; what becomes of it then is final."""
@@ -201,6 +252,8 @@ class Runtime:
         except asyncio.CancelledError:
             asked.cancel()
             await asyncio.wait([asked])
+            if self._below is not None:
+                await self._below.end()
             raise
         if not asked.done():
             await self._lose()
