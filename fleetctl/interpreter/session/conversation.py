@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import json
 import logging
@@ -45,6 +46,8 @@ class Conversation:
         self._calls: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(TOOLS_AT_ONCE)
         self._bye = ""
+        # Tools see the context variables of whoever executes the code that calls them.
+        self.context = contextvars.copy_context()
         self.over = False
         self.lost = False  # it ended, and neither we nor its driver meant it to
         self._reader = asyncio.create_task(self._read())
@@ -177,7 +180,8 @@ class Conversation:
             return {"error": f"no tool is called `{name}`"}
         args, kwargs = message.get("args", []), message.get("kwargs", {})
         try:
-            value = await loop.in_thread(lambda: _called(tool, args, kwargs))
+            context = self.context.copy()
+            value = await loop.in_thread(lambda: context.run(_called, tool, args, kwargs))
         except Exception as error:  # a tool's errors are those of the code that called it
             log.debug("tool failed", exc_info=True, extra={"tool": name})
             return {"error": f"{type(error).__name__}: {error}"}

@@ -6,10 +6,11 @@ Used by interpreter.py, whose methods are these with a thread or another loop ar
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError, Unavailable
@@ -50,6 +51,7 @@ class Work:
     fields: tuple[str, ...]
     profile: str
     callback: Callback | None
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)  # of the caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +240,7 @@ class Runtime:
     async def _ask(self, work: Work) -> Mapping[str, Any]:
         """The driver's answer. The code is sent once; what becomes of it then is final."""
         talk = await self._ensure()
+        talk.context = work.context
         order = {
             "code": work.code,
             "variables": {name: _plain(value) for name, value in work.variables.items()},
