@@ -26,14 +26,8 @@ from fleetctl.interpreter.asking.recursion import Bear, Recursion
 from fleetctl.interpreter.options import Children, ExecutionProfile, Options
 from fleetctl.interpreter.result import FinalOutput
 from fleetctl.interpreter.session import leaving, uploading
-from fleetctl.interpreter.session.runtime import (
-    Callback,
-    Executed,
-    Opener,
-    Runtime,
-    Tool,
-    Work,
-)
+from fleetctl.interpreter.session.runtime import Opener, Runtime, Tool
+from fleetctl.interpreter.session.work import Callback, Executed, Work
 
 RESERVED_NAMES = ("SUBMIT", "print")
 Self = TypeVar("Self", bound="BaseInterpreter")

@@ -16,7 +16,7 @@ from fleetctl.interpreter.errors import InterpreterError
 from fleetctl.interpreter.result import FinalOutput, submitted
 
 if TYPE_CHECKING:
-    from fleetctl.interpreter.session.runtime import Executed
+    from fleetctl.interpreter.session.work import Executed
 
 ITERATIONS_MAX = 20  # of one query's loop; as dspy's own RLM
 ANSWERED_HERE = ("llm_query", "llm_query_batched")
@@ -128,7 +128,8 @@ class Bridge:
         if isinstance(executed.value, FinalOutput):
             return dspys.FinalOutput(submitted(executed.value))
         if executed.failed:
-            raise dspys.CodeExecutionError(executed.value.strip())
+            # dspy writes `[Error] ` before it.
+            raise dspys.CodeExecutionError(executed.value.strip().removeprefix("[Error] "))
         return executed.value
 
     def shutdown(self) -> None:

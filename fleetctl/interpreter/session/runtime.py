@@ -6,11 +6,8 @@ Used by interpreter.py, whose methods are these with a thread or another loop ar
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError, Unavailable
@@ -18,10 +15,10 @@ from fleetctl.common.home import home
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError, redact
 from fleetctl.interpreter.options import Options, session_order
-from fleetctl.interpreter.result import FinalOutput
 from fleetctl.interpreter.session import leaving
 from fleetctl.interpreter.session.conversation import Conversation, Problem, Tool
-from fleetctl.interpreter.session.events import ExecutionEvents, output_keys
+from fleetctl.interpreter.session.events import ExecutionEvents
+from fleetctl.interpreter.session.work import Callback, Executed, Work, plain, read_answer
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.session import Session, SessionRequest
@@ -30,9 +27,8 @@ SYNC_S = 30.0  # for a volume to take what was written, before the sandbox goes
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = ["Callback", "Executed", "Opener", "Runtime", "Tool", "Work"]
+__all__ = ["Opener", "Runtime", "Tool"]
 
-Callback = Callable[[dict[str, Any]], None]
 Opener = Callable[["SessionRequest"], Awaitable["Session"]]
 
 
@@ -40,26 +36,6 @@ class Below(Protocol):
     """Recursive queries that the code has under way. `end` never raises."""
 
     async def end(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One call of `execute`."""
-
-    code: str
-    variables: Mapping[str, Any]
-    fields: tuple[str, ...]
-    profile: str
-    callback: Callback | None
-    context: contextvars.Context = field(default_factory=contextvars.copy_context)  # of the caller
-
-
-@dataclass(frozen=True, slots=True)
-class Executed:
-    """failed: the code ended by an error of its own, which `value` tells."""
-
-    value: str | FinalOutput
-    failed: bool
 
 
 class Runtime:
@@ -109,9 +85,9 @@ class Runtime:
                 ended = events.complete("exception", success=False, **fields)
                 await self._tell(work.callback, ended)
                 raise
-            value, ended = self._read(answer, events)
+            executed, ended = read_answer(answer, events, self._options)
             await self._tell(work.callback, ended)
-            return Executed(value, failed=answer["failed"])
+            return executed
 
     async def commit(self) -> None:
         """Have the volume keep what was written. Raises InterpreterError."""
@@ -243,7 +219,7 @@ class Runtime:
         talk.context = work.context
         order = {
             "code": work.code,
-            "variables": {name: _plain(value) for name, value in work.variables.items()},
+            "variables": {name: plain(value) for name, value in work.variables.items()},
             "tools": sorted(self._tools),
             "fields": list(work.fields),
             "profile": work.profile,
@@ -285,30 +261,6 @@ class Runtime:
             "idle_s": options.idle_timeout_s,
         }
 
-    def _read(
-        self, answer: Mapping[str, Any], events: ExecutionEvents
-    ) -> tuple[str | FinalOutput, dict[str, Any]]:
-        if answer["final"] is not None:
-            final = json.loads(answer["final"])
-            keys = output_keys(final)
-            return FinalOutput(final), events.complete(
-                "final_output", success=True, output_keys=keys
-            )
-        stdout, stderr = self._summarised(answer["stdout"]), answer["stderr"]
-        if not stderr:
-            return stdout, events.complete("stdout", success=True, stdout_preview=stdout)
-        preview = redact(stderr, self._options.secrets.values())
-        done = events.complete("stderr", success=not answer["failed"], stderr_preview=preview)
-        return stdout + ("\n" if stdout else "") + stderr, done
-
-    def _summarised(self, text: str) -> str:
-        limit = self._options.summary_threshold
-        if limit is None or len(text) <= limit:
-            return text
-        prefix = text[: self._options.summary_prefix]
-        lines = len(text.splitlines())
-        return f'[Output: {len(text):,} chars, {lines:,} lines]\nPrefix: "{prefix}..."'
-
     def _redacted(self, error: InterpreterError) -> InterpreterError:
         text = redact(str(error), self._options.secrets.values())
         return InterpreterError(text, hint=error.hint)
@@ -320,12 +272,3 @@ class Runtime:
             await loop.in_thread(lambda: callback(event))
         except Exception:
             log.exception("execution event callback failed")
-
-
-def _plain(value: Any) -> Any:
-    """A variable as it is when it can travel, else its text."""
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
-    return value
