@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from fleetctl.common.errors import UsageError
+from fleetctl.guest.library.fleetctl_llm_budget import Budget
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.asking.budget import Budget
 from fleetctl.interpreter.asking.endpoint import ModelServer
 from fleetctl.interpreter.asking.questions import Questions
 from fleetctl.interpreter.asking.recursion import Bear, Recursion

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fleetctl.guest.ship.library import library
 from tests.interpreters import PLACES, Place
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -47,8 +48,9 @@ def run(python: str, script: str, place: Place) -> Any:
 
 def test_dspys_loop_runs_on_our_interpreters_and_in_their_recursive_queries(place: Place) -> None:
     told = run(DSPY, "dspy_rlm.py", place)
-    for answer, (failed, asked, wrong_type, final) in told["driven"]:
+    for answer, (failed, asked, tool, wrong_type, final) in told["driven"]:
         assert (answer, final) == (3004, "FINAL: {'answer': 3004}")
+        assert tool == "A B\n"
         assert failed.startswith("[Error] 3000") and "ZeroDivisionError" in failed
         assert asked.replace("[[ ## answer ## ]]", "").split() == ["1", "['\\n2',", "'\\n3']"]
         assert wrong_type.startswith("[Type Error] answer: expected int")
@@ -60,6 +62,26 @@ def test_dspys_loop_runs_on_our_interpreters_and_in_their_recursive_queries(plac
     first, last = told["own_model"]
     assert first == "by a sub-agent\n"
     assert "last" in last and "3 calls of the language model are used" in last
+
+
+def test_a_task_whose_image_has_dspy_asks_its_endpoint_recursively(tmp_path: Path) -> None:
+    for name, text in library(models=True).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = [DSPY, str(SCRIPTS / "dspy_in_task.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["batch"] == [["A", "B"], 4]
+    # Two loops, of which the last asks what would be below it as a plain question.
+    assert told["nested"] == ["SO\n\nDEEP", 3]
+    assert told["spent"][0].startswith("2/2 failed: prompt[0]: ")
+    assert told["spent"][1] == 2
+    assert told["too_few"] == [
+        "0 calls of the language model are used and 2 more are asked for; max_llm_calls allows 1"
+        " here",
+        0,
+    ]
+    assert told["models"] == ["tiny"]
 
 
 @pytest.mark.skipif(not FLEET_RLM, reason="`make test-frameworks` runs it")

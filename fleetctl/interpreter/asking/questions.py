@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fleetctl.common.errors import UsageError
+from fleetctl.guest.library.fleetctl_llm_budget import Budget
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.asking.budget import Budget
 from fleetctl.interpreter.asking.together import (
     RAISE,
     TEXT,

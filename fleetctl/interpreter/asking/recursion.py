@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError
+from fleetctl.guest.library.fleetctl_llm_budget import Budget
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.asking import rlm
-from fleetctl.interpreter.asking.budget import Budget
 from fleetctl.interpreter.asking.questions import Questions
 from fleetctl.interpreter.asking.together import (
     RAISE,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fleetctl.interpreter.asking.endpoint import ModelServer
@@ -119,8 +120,10 @@ class Bridge:
         """
         from dspy.primitives import code_interpreter as dspys
 
+        tools = self._runner.tools
         for name in self._ours:
-            self._runner.tools.pop(name, None)
+            tools.pop(name, None)
+        tools.update({name: _by_place(tool) for name, tool in tools.items()})
         try:
             executed = self._runner.executed(code, variables)
         except InterpreterError as error:
@@ -134,6 +137,18 @@ class Bridge:
 
     def shutdown(self) -> None:
         self._runner.shutdown()
+
+
+def _by_place(tool: Callable[..., Any]) -> Callable[..., Any]:
+    """dspy's wrapping of a tool takes keywords alone, and models write `tool("...")`."""
+    if "__signature__" not in getattr(tool, "__dict__", {}):
+        return tool
+    signature = inspect.signature(tool)
+
+    def call(*args: Any, **named: Any) -> Any:
+        return tool(**(signature.bind(*args, **named).arguments if args else named))
+
+    return call
 
 
 class _Once:

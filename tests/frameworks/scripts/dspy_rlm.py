@@ -22,10 +22,15 @@ CODE = "[[ ## reasoning ## ]]\nr\n\n[[ ## code ## ]]\n{}\n\n[[ ## completed ## ]
 STEPS = [
     "```python\nprint(len(context)); 1 / 0\n```",
     "print(llm_query('one'), llm_query_batched(['two', 'three']))",
+    "print(shout('a'), shout(text='b'))",
     "SUBMIT(answer='no number')",
     "import dspy\nSUBMIT(answer=len(context) + len(dspy.Predict('q -> a')(q='x').a))",
 ]
 NESTED = "SUBMIT(answer=rlm_query(context, context='rlm_query(\"deepest\")'))"
+
+
+def shout(text: str) -> str:
+    return text.upper()
 
 
 class Model:
@@ -52,7 +57,7 @@ def driven(kind: Any) -> Any:
     texts = [{"answer": text} for text in ("1", "2", "3")]
     model = DummyLM([*words[:2], *texts, *words[2:], {"a": "four"}])
     made = fleetctl.dspy.factory(kind, provider=PROVIDER)
-    rlm = dspy.RLM("context, query -> answer: int", interpreter_factory=made)
+    rlm = dspy.RLM("context, query -> answer: int", interpreter_factory=made, tools=[shout])
     with dspy.context(lm=model):
         done = rlm(context="x" * 3000, query="how long?")
     return [done.answer, [step["output"] for step in done.trajectory]]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.interpreter.asking.budget import Budget, BudgetSpent
+from fleetctl.guest.library.fleetctl_llm_budget import Budget, BudgetSpent
 
 CALLS, SANDBOXES = 50, 20
 

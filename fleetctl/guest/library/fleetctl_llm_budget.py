@@ -1,7 +1,8 @@
 """What a tree of recursive queries may use: calls of the language model, sandboxes, and depth.
 
-Used by questions.py and recursion.py. Pure: it counts, and asks nobody. What a query may use is
-taken from its parent before it begins; what it leaves goes back when it ends, and never twice.
+Used by fleetctl_llm_rlm.py in tasks, and by fleetctl/interpreter/asking on the host. Pure: it
+counts, and asks nobody. What a query may use is taken from its parent before it begins; what it
+leaves goes back when it ends, and never twice.
 """
 
 from __future__ import annotations
