@@ -27,7 +27,7 @@ help:
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller, then of all of a training"
 	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
-	@echo "make test-frameworks  real Hugging Face, Lightning and Orbax resume; needs a registry, minutes"
+	@echo "make test-frameworks  real Hugging Face, Lightning, Orbax, Ray, dspy; needs a registry, minutes"
 	@echo "make oracle    what W&B's own search library says, anew; needs a registry, and minutes"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
 	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
@@ -129,13 +129,28 @@ clean:
 
 # Real Hugging Face, Lightning and Orbax on CPU, in environments of their own. Needs a registry, 6 GB
 # and minutes.
-test-frameworks: setup .frameworks/ready .frameworks/ray
+test-frameworks: setup .frameworks/ready .frameworks/ray .frameworks/dspy .frameworks/fleet-rlm
 	$(BIN)/python -m pytest tests/frameworks/suite.py
 	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/python -m pytest tests/frameworks/test_real_ray.py
+	FLEETCTL_TEST_DSPY=$(CURDIR)/.frameworks/dspy/bin/python \
+		FLEETCTL_TEST_FLEET_RLM=$(CURDIR)/.frameworks/fleet-rlm/bin/python \
+		$(BIN)/python -m pytest tests/frameworks/test_real_dspy.py
 
 .frameworks/ray:
 	$(PYTHON) -m venv $@
 	$@/bin/python -m pip install -q --disable-pip-version-check ray
+
+.frameworks/dspy:
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install -q --disable-pip-version-check \
+		--config-settings editable_mode=compat -e '.[dspy,modal,daytona]' || { rm -rf $@; exit 1; }
+
+# It pins an older Daytona SDK than ours, which it gets along without.
+.frameworks/fleet-rlm:
+	$(PYTHON) -m venv $@
+	$@/bin/python -m pip install -q --disable-pip-version-check fleet-rlm==0.8.1 && \
+		$@/bin/python -m pip install -q --disable-pip-version-check \
+			--config-settings editable_mode=compat -e '.[modal,daytona]' || { rm -rf $@; exit 1; }
 
 .frameworks/ready: tests/frameworks/requirements-torch.txt tests/frameworks/requirements-orbax.txt
 	for name in torch orbax; do \

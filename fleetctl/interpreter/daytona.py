@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.interpreter.options import (
+    AtDepth,
+    Children,
     ExecutionProfile,
     Manner,
     Options,
+    chosen,
     chosen_provider,
     split_secrets,
 )
@@ -30,8 +33,15 @@ class DaytonaInterpreter(BaseInterpreter):
     secrets: {variable: value}, or names of secrets that the provider keeps.
     sandbox_spec: Daytona's own settings of the sandbox; the other providers refuse it.
     async_execute: accepted for compatibility; every method here has a twin that never blocks.
-    sub_lm: a function (or coroutine function) from a prompt to a text, which llm_query and
-    llm_query_batched ask; max_llm_calls in all, llm_call_timeout seconds each.
+    sub_lm: a function (or coroutine function) from a prompt to a text, or a model of dspy's, which
+    llm_query and llm_query_batched ask; max_llm_calls in all, llm_call_timeout seconds each.
+    endpoint: instead of it, the base URL of a server with OpenAI's protocol, or `env` for
+    $OPENAI_BASE_URL; with $OPENAI_API_KEY and $FLEETCTL_LLM_MODEL.
+    max_depth, max_sandboxes, batch_concurrency: of recursive queries (rlm_query, sub_rlm): levels
+    below this one, sandboxes that all of them make, and how many of a batch go on at once.
+    max_llm_calls counts for all of them together. children: whether one works in a `context` of
+    this sandbox or in a `sandbox` of its own; at_depth: whether one below max_depth is a plain
+    `query` or an error (`raise`).
     runtime, owns_runtime: a connection of another library's, which is refused; ours makes its own.
     context_paths: refused; name them in `upload_to_volume`. delete_session_on_shutdown: only True,
     as no sandbox outlives its interpreter.
@@ -55,6 +65,12 @@ class DaytonaInterpreter(BaseInterpreter):
         sub_lm: object | None = None,
         max_llm_calls: int = 50,
         llm_call_timeout: float = 60,
+        endpoint: str | None = None,
+        max_depth: int = 2,
+        max_sandboxes: int = 50,
+        batch_concurrency: int = 4,
+        children: Children | str = Children.CONTEXT,
+        at_depth: AtDepth | str = AtDepth.QUERY,
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
         async_execute: bool = True,  # noqa: ARG002 - see the docstring
     ) -> None:
@@ -77,8 +93,13 @@ class DaytonaInterpreter(BaseInterpreter):
             native={"sandbox_spec": sandbox_spec, "secrets": objects or None},
             llm_calls_max=max_llm_calls,
             llm_call_timeout_s=llm_call_timeout,
+            depth_max=max_depth,
+            sandboxes_max=max_sandboxes,
+            batch_concurrency=batch_concurrency,
+            children=chosen(Children, "children", children),
+            at_depth=chosen(AtDepth, "at_depth", at_depth),
         )
-        super().__init__(options, ExecutionProfile(default_execution_profile), sub_lm)
+        super().__init__(options, ExecutionProfile(default_execution_profile), sub_lm, endpoint)
 
 
 def _refuse_what_is_not_ours(

@@ -14,15 +14,20 @@ import contextlib
 import weakref
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fleetctl.common.errors import UsageError
+from fleetctl.guest.library.fleetctl_llm_budget import Budget
 from fleetctl.interpreter import loop
-from fleetctl.interpreter.asking import Questions
-from fleetctl.interpreter.options import ExecutionProfile, Options
+from fleetctl.interpreter.asking.endpoint import ModelServer
+from fleetctl.interpreter.asking.questions import Questions
+from fleetctl.interpreter.asking.recursion import Bear, Recursion
+from fleetctl.interpreter.options import Children, ExecutionProfile, Options
 from fleetctl.interpreter.result import FinalOutput
 from fleetctl.interpreter.session import leaving, uploading
-from fleetctl.interpreter.session.runtime import Callback, Runtime, Tool, Work
+from fleetctl.interpreter.session.runtime import Opener, Runtime, Tool
+from fleetctl.interpreter.session.work import Callback, Executed, Work
 
 RESERVED_NAMES = ("SUBMIT", "print")
 Self = TypeVar("Self", bound="BaseInterpreter")
@@ -33,12 +38,31 @@ class BaseInterpreter:
     """What all interpreters share; the constructors are in modal.py and daytona.py."""
 
     def __init__(
-        self, options: Options, profile: ExecutionProfile, sub_lm: object | None = None
+        self,
+        options: Options,
+        profile: ExecutionProfile,
+        sub_lm: object | None = None,
+        endpoint: str | None = None,
+    ) -> None:
+        if sub_lm is None and endpoint is not None:
+            sub_lm = ModelServer(endpoint, timeout_s=options.llm_call_timeout_s)
+        self._set_up(options, profile, _recursion(options, sub_lm))
+
+    def _set_up(
+        self,
+        options: Options,
+        profile: ExecutionProfile,
+        recursion: Recursion | None,
+        opener: Opener | None = None,
     ) -> None:
         self._options = options
         self._tools: dict[str, Tool] = {}
+        asking = {} if recursion is None else dict(recursion.tools())
         # A function of the user's stands before ours of the same name.
-        self._runtime = Runtime(options, ChainMap(self._tools, _asking(options, sub_lm)))
+        tools = ChainMap(self._tools, asking)
+        self._runtime = Runtime(options, tools, recursion, opener)
+        if recursion is not None:
+            recursion.bear = _bearer(options, self._runtime)
         leaving.remember(self._runtime)
         # Nobody can reach it any more, so nobody else can end it.
         weakref.finalize(self, leaving.abandon, self._runtime).atexit = False
@@ -86,6 +110,15 @@ class BaseInterpreter:
         execute_timeout. The state is lost then. Code is never run twice; the next call starts a new
         sandbox.
         """
+        return self.executed(code, variables, execution_profile).value
+
+    def executed(
+        self,
+        code: str,
+        variables: Mapping[str, Any] | None = None,
+        execution_profile: Profile | None = None,
+    ) -> Executed:
+        """`execute`, with whether an error of the code ended it."""
         return loop.run(self._runtime.execute(self._work(code, variables, execution_profile)))
 
     def shutdown(self) -> None:
@@ -128,7 +161,7 @@ class BaseInterpreter:
     ) -> str | FinalOutput:
         """`execute` for a coroutine. When it is cancelled, the code is interrupted."""
         work = self._work(code, variables, execution_profile)
-        return await loop.join(self._runtime.execute(work))
+        return (await loop.join(self._runtime.execute(work))).value
 
     async def ashutdown(self) -> None:
         await loop.join(self._runtime.shutdown())
@@ -145,6 +178,10 @@ class BaseInterpreter:
         local_files: Mapping[str, str] | None = None,
     ) -> tuple[str, ...]:
         return await loop.join(self._upload(local_dirs or {}, local_files or {}))
+
+    async def retire(self) -> None:
+        """End the sandbox at once and for ever. On the shared loop."""
+        await self._runtime.retire()
 
     @contextlib.contextmanager
     def execution_profile(self: Self, profile: Profile) -> Iterator[Self]:
@@ -201,13 +238,39 @@ class BaseInterpreter:
         return await self._runtime.use(lambda talk: uploading.upload(talk, wanted))
 
 
-def _asking(options: Options, sub_lm: object | None) -> dict[str, Tool]:
+def _recursion(options: Options, sub_lm: object | None) -> Recursion | None:
+    """What code may ask the host; None without a language model. Raises UsageError."""
     if sub_lm is None:
-        return {}
-    questions = Questions(
-        sub_lm, calls_max=options.llm_calls_max, timeout_s=options.llm_call_timeout_s
+        return None
+    budget = Budget(
+        calls=options.llm_calls_max,
+        sandboxes=options.sandboxes_max,
+        depth_max=options.depth_max,
     )
-    return dict(questions.tools())
+    questions = Questions(sub_lm, budget=budget, timeout_s=options.llm_call_timeout_s)
+    return Recursion(options, questions, budget)
+
+
+def _bearer(options: Options, runtime: Runtime) -> Bear:
+    """Makes interpreters below one; knows its runtime alone, so that nothing keeps that one."""
+
+    def bear(place: Children, recursion: Recursion) -> BaseInterpreter:
+        within = place is Children.CONTEXT
+        child = BaseInterpreter.__new__(BaseInterpreter)
+        child._set_up(
+            # Who reads the output cuts it; and a context waits for its model, which is no idleness.
+            replace(
+                options,
+                summary_threshold=None,
+                idle_timeout_s=None if within else options.idle_timeout_s,
+            ),
+            ExecutionProfile.RLM_DELEGATE,
+            recursion,
+            runtime.open_context if within else None,
+        )
+        return child
+
+    return bear
 
 
 def _check_names(tools: Mapping[str, Tool]) -> None:

@@ -7,6 +7,7 @@ all that touches a session happens here.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -84,13 +85,16 @@ class _Posted(Generic[T]):
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Call what may block. A thread that dies with the process: it may be a tool that hangs."""
+    """Call what may block, with the context variables of the caller. The thread dies with the
+    process: it may be a tool that hangs.
+    """
     loop = asyncio.get_running_loop()
+    context = contextvars.copy_context()
     done: asyncio.Future[T] = loop.create_future()
 
     def call() -> None:
         try:
-            settle = _settled(done, function(), None)
+            settle = _settled(done, context.run(function), None)
         except BaseException as error:  # noqa: BLE001 - carried over to whoever waits
             settle = _settled(done, None, error)
         loop.call_soon_threadsafe(settle)

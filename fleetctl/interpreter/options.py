@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 PROVIDER_VARIABLE = "FLEETCTL_PROVIDER"
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 
 class ExecutionProfile(StrEnum):
@@ -37,6 +38,22 @@ class Manner(StrEnum):
 
     MODAL = "modal"
     DAYTONA = "daytona"
+
+
+class Children(StrEnum):
+    """Where a recursive query works: in a context of the sandbox of the code that asked for it, or
+    in a sandbox of its own.
+    """
+
+    CONTEXT = "context"
+    SANDBOX = "sandbox"
+
+
+class AtDepth(StrEnum):
+    """What becomes of a recursive query below max_depth: one question, or an error."""
+
+    QUERY = "query"
+    RAISE = "raise"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +75,13 @@ class Options:
     native: Mapping[str, object] = field(default_factory=dict, repr=False)
     summary_threshold: int | None = None  # characters of stdout; None = never summarised
     summary_prefix: int = 200
-    llm_calls_max: int = 50  # of one interpreter, in all
+    llm_calls_max: int = 50  # of one interpreter and all recursive queries below it
     llm_call_timeout_s: float = 60.0
+    depth_max: int = 2  # of recursive queries
+    sandboxes_max: int = 50  # that recursive queries make, in all
+    batch_concurrency: int = 4  # recursive queries of one batch at once
+    children: Children = Children.CONTEXT
+    at_depth: AtDepth = AtDepth.QUERY
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "idle_timeout_s", "execute_timeout_s", "llm_call_timeout_s"):
@@ -68,8 +90,14 @@ class Options:
                 raise UsageError(
                     f"{name.removesuffix('_s')} is `{value}`; it must be seconds above 0"
                 )
-        if self.llm_calls_max < 0:
-            raise UsageError(f"max_llm_calls is `{self.llm_calls_max}`; it must be at least 0")
+        for name, count, least in (
+            ("max_llm_calls", self.llm_calls_max, 0),
+            ("max_depth", self.depth_max, 0),
+            ("max_sandboxes", self.sandboxes_max, 0),
+            ("batch_concurrency", self.batch_concurrency, 1),
+        ):
+            if count < least:
+                raise UsageError(f"{name} is `{count}`; it must be at least {least}")
         if not self.mount_path.startswith("/"):
             raise UsageError(
                 f"volume_mount_path is `{self.mount_path}`; it must be an absolute path"
@@ -79,6 +107,15 @@ class Options:
 def chosen_provider(asked: str | None, default: str) -> str:
     """The provider asked for, else $FLEETCTL_PROVIDER, else the class's own."""
     return asked or os.environ.get(PROVIDER_VARIABLE) or default
+
+
+def chosen(kind: type[E], name: str, value: str) -> E:
+    """Raises UsageError."""
+    try:
+        return kind(value)
+    except ValueError:
+        words = " or ".join(f"`{one}`" for one in kind)
+        raise UsageError(f"{name} is `{value}`; it must be {words}") from None
 
 
 def split_secrets(

@@ -34,11 +34,11 @@ class FinalOutput:
         return object.__getattribute__(self, name)
 
     def __getitem__(self, name: str) -> Any:
-        value = _submitted(self)
+        value = submitted(self)
         return value[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in _fields(_submitted(self))
+        return name in _fields(submitted(self))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a result cannot be changed (field `{name}`)")
@@ -50,30 +50,31 @@ class FinalOutput:
         raise TypeError("a result is not iterable; use as_dict(result) or result.output")
 
     def __dir__(self) -> list[str]:
-        return sorted({*(str(name) for name in _fields(_submitted(self))), "output"})
+        return sorted({*(str(name) for name in _fields(submitted(self))), "output"})
 
     def __repr__(self) -> str:
-        return f"FinalOutput({_submitted(self)!r})"
+        return f"FinalOutput({submitted(self)!r})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FinalOutput):
             return NotImplemented
-        return bool(_submitted(self) == _submitted(other))
+        return bool(submitted(self) == submitted(other))
 
     __hash__ = None  # type: ignore[assignment]  # its values can be lists
 
     def __reduce__(self) -> tuple[type[FinalOutput], tuple[Any]]:
-        return (FinalOutput, (_submitted(self),))
+        return (FinalOutput, (submitted(self),))
 
 
 def as_dict(result: FinalOutput) -> dict[str, Any]:
     """All submitted fields, in their order; a copy. {} when something else than fields was set as
     `Final`.
     """
-    return dict(_fields(_submitted(result)))
+    return dict(_fields(submitted(result)))
 
 
-def _submitted(result: FinalOutput) -> Any:
+def submitted(result: FinalOutput) -> Any:
+    """All that was handed in, as it is."""
     return object.__getattribute__(result, _SLOT)
 
 

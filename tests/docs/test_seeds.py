@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl import DaytonaInterpreter, FinalOutput
+from fleetctl.interpreter.asking import rlm
 from tests.interpreters import PLACES, Place, make_repository
 
 SEEDS = Path(__file__).parent / "seeds"
@@ -77,34 +78,29 @@ def test_a_seed_program_prints_its_golden_lines_and_leaves_no_sandbox(
             assert json.loads(text) == values
 
 
-def test_the_recursive_seed_block_runs_with_a_function_of_the_host(
+def test_the_recursive_seed_block_asks_three_queries_at_once(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With a loop of one step; tests/frameworks runs the block with dspy's."""
     code = (SEEDS / "daytona_recursive.py").read_text(encoding="utf-8")
     for name, value in {**place.variables, **PATIENCE}.items():
         monkeypatch.setenv(name, value)
-    together = threading.Barrier(40)  # nobody is answered before all have asked
+    together = threading.Barrier(3)  # nobody is answered before all have asked
 
     def model(prompt: str) -> str:
         together.wait(timeout=60)
-        return prompt.upper()
+        return prompt.split(":")[0].upper()
 
+    def one_step(runner: rlm.Runner, _: object, *, query: str, **__: object) -> str:
+        result = runner.executed("SUBMIT(answer=llm_query(query))", {"query": query}).value
+        assert isinstance(result, FinalOutput)
+        return str(result.answer)
+
+    monkeypatch.setattr(rlm, "answer", one_step)
+    monkeypatch.setattr(rlm, "check_installed", lambda: None)
     with DaytonaInterpreter(provider=place.name, sub_lm=model) as interpreter:
-        asked = interpreter.execute("SUBMIT(all=llm_query_batched([f'p{n}' for n in range(40)]))")
-        assert asked == FinalOutput({"all": [f"P{n}" for n in range(40)]})
-        assert "rlm_query_batched` comes with a later release" in str(interpreter.execute(code))
-        interpreter.tools = {
-            "rlm_query_batched": lambda prompts, concurrency: [
-                f"{concurrency}: {prompt.split(':')[0]}" for prompt in prompts
-            ]
-        }
         result = interpreter.execute(code)
     assert result == FinalOutput(
-        {
-            "summaries": [
-                "3: summarize this chunk",
-                "3: extract errors from",
-                "3: identify patterns in",
-            ]
-        }
+        {"summaries": ["SUMMARIZE THIS CHUNK", "EXTRACT ERRORS FROM", "IDENTIFY PATTERNS IN"]}
     )
+    assert place.sandboxes() == 0

@@ -26,7 +26,7 @@ MODAL, DAYTONA = "modal", "daytona"  # the two manners: names, SUBMIT and errors
 NO_HELPERS = "ROOT_INTERLOCUTOR"  # the profile in which code may only compute and submit
 MEMORY_FOLDERS = ("memory", "artifacts", "buffers", "meta")
 # Names that code may call once the host has given a tool of that name.
-NOT_YET = (
+OF_A_MODEL = (
     *("llm_query", "llm_query_batched", "rlm_query", "rlm_query_batched"),
     *("sub_rlm", "sub_rlm_batched"),
 )
@@ -83,9 +83,9 @@ class Execution:
         self._tools = set(order["tools"])
         for name in self._tools:
             self._namespace[name] = self._gated(name, self._calls.function(name))
-        for name in NOT_YET:
+        for name in OF_A_MODEL:
             if name not in self._tools:
-                self._namespace[name] = _not_yet(name)
+                self._namespace[name] = _without_model(name)
 
     def _execute(self, number: int, code: str, submission: Submission) -> str:
         """Run it; "" or what to say of its error."""
@@ -217,17 +217,12 @@ def _fsync(path: str) -> str:
     return ""
 
 
-def _not_yet(name: str) -> Callable[..., Any]:
+def _without_model(name: str) -> Callable[..., Any]:
     def refuse(*_: Any, **__: Any) -> Any:
-        if name in ("llm_query", "llm_query_batched"):
-            raise RuntimeError(
-                f"`{name}` asks a language model, and this interpreter has none; give it one with"
-                " sub_lm=..., or a function of that name:"
-                f" interpreter.tools['{name}'] = ..."
-            )
         raise RuntimeError(
-            f"`{name}` comes with a later release of fleetctl; until then the host can give a"
-            f" function of that name: interpreter.tools['{name}'] = ..."
+            f"`{name}` asks a language model, and this interpreter has none; give it one with"
+            " sub_lm=..., or a function of that name:"
+            f" interpreter.tools['{name}'] = ..."
         )
 
     refuse.__name__ = refuse.__qualname__ = name

@@ -7,8 +7,10 @@ later. Messages are JSON objects, one a line:
                   {"op": "execute", "id", "code", "variables", "tools", "fields", "profile"}
                   {"op": "exists" | "put" | "sync", "id", ...}
                   {"op": "interrupt", "id"}   {"op": "answer", "call", "value" | "error"}
+                  {"op": "begin" | "end", "context"}   {"op": "pass", "context", "line"}
   driver -> host  {"hello": version}          {"id", "done": value} or {"id", "problem": text}
                   {"call", "tool", "args", "kwargs"}   {"bye": why}
+                  {"context", "line"}         {"context", "over": why}
 
 When the host lets go of the line, the process ends at once, whatever code is doing.
 """
@@ -24,6 +26,7 @@ from typing import Any, Optional
 
 from fleetctl.guest.driver.capture import Capture
 from fleetctl.guest.driver.channel import Channel
+from fleetctl.guest.driver.contexts import Contexts
 from fleetctl.guest.driver.execution import Execution, sync_directory
 from fleetctl.guest.driver.hostcalls import HostCalls
 from fleetctl.guest.driver.uploads import Uploads
@@ -36,6 +39,7 @@ class Driver:
         self._channel = Channel()
         self._capture = Capture()
         self._calls = HostCalls(self._channel)
+        self._contexts = Contexts(self._channel)
         self._orders: queue.Queue[Message] = queue.Queue()
         self._execution: Optional[Execution] = None
         self._uploads = Uploads("")
@@ -92,6 +96,8 @@ class Driver:
     def _listen(self) -> None:
         while (message := self._channel.receive()) is not None:
             operation = message.get("op")
+            if self._contexts.take(message):
+                continue
             if operation == "answer":
                 self._calls.answered(message)
             elif operation == "interrupt":

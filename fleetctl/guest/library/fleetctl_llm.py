@@ -140,20 +140,44 @@ def llm_map(
     return _each(line_of("llm_map"), function, items, width, instead, "item")
 
 
-def rlm_query(*_: Any, **__: Any) -> str:
-    """Not here yet. Raises RuntimeError."""
-    raise RuntimeError(
-        "rlm_query: recursive queries are not supported in tasks yet; ask an interpreter, or call"
-        " `llm_query` with a part of the context at a time"
-    )
+def rlm_query(
+    prompt: str,
+    context: str = "",
+    model: Optional[str] = None,
+    max_llm_calls: int = 50,
+    **parameters: Any,
+) -> str:
+    """The answer of a recursive query: dspy's RLM asks the endpoint and runs code, in a process of
+    its own in this sandbox, until it has one. max_llm_calls: of it and of all queries below it.
+
+    Raises ValueError for an empty prompt; RuntimeError without dspy in the image, over a limit, or
+    when the query failed.
+    """
+    return rlm_query_batched([prompt], 1, context, model, max_llm_calls, **parameters)[0]
 
 
-def rlm_query_batched(*_: Any, **__: Any) -> List[str]:
-    """Not here yet. Raises RuntimeError."""
-    raise RuntimeError(
-        "rlm_query_batched: recursive queries are not supported in tasks yet; ask an interpreter,"
-        " or call `llm_query_batched`"
-    )
+def rlm_query_batched(
+    prompts: Sequence[Any],
+    concurrency: Optional[int] = None,
+    context: str = "",
+    model: Optional[str] = None,
+    max_llm_calls: int = 50,
+    **parameters: Any,
+) -> List[str]:
+    """The answers in the order of the prompts, which are texts or {"query", "context"};
+    `concurrency` (1 to 4) queries at once. max_llm_calls: of all of them and all below. Raises as
+    rlm_query; when some failed, after all have ended.
+    """
+    import fleetctl_llm_rlm as rlm  # type: ignore[import-not-found]
+
+    if isinstance(prompts, str):
+        raise ValueError("prompts is a text; it must be a list of texts")
+    line = line_of("rlm_query")
+
+    def chat(messages: List[Dict[str, str]]) -> str:
+        return _reply(line, messages, model, parameters)
+
+    return list(rlm.answers(chat, prompts, context, concurrency, rlm.root(max_llm_calls)))
 
 
 def _chat(
@@ -166,6 +190,12 @@ def _chat(
     messages = [{"role": "user", "content": prompt}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
+    return _reply(line, messages, model, parameters)
+
+
+def _reply(
+    line: Line, messages: List[Dict[str, str]], model: Optional[str], parameters: Dict[str, Any]
+) -> str:
     body = {**model_of(model), "messages": messages, **parameters}
     reply = line.ask("/chat/completions", body, 1)
     try:

@@ -25,7 +25,8 @@ PARTS = tuple(
 DRIVER_PARTS = (
     *PARTS,
     *("driver/channel.py", "driver/capture.py", "driver/submit.py", "driver/hostcalls.py"),
-    *("driver/checkout.py", "driver/uploads.py", "driver/execution.py", "driver/main.py"),
+    *("driver/checkout.py", "driver/uploads.py", "driver/contexts.py", "driver/execution.py"),
+    "driver/main.py",
 )
 # Each is compiled when it is first imported in the sandbox, if ever.
 REMOTE_PARTS = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import json
 import logging
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.common.errors import Unavailable
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError
+from fleetctl.interpreter.session.contexts import Contexts
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.session import Session
@@ -39,10 +41,13 @@ class Conversation:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._last = 0
         self._sending = asyncio.Lock()
+        self.contexts = Contexts(session, self._send)
         self._hello: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._calls: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(TOOLS_AT_ONCE)
         self._bye = ""
+        # Tools see the context variables of whoever executes the code that calls them.
+        self.context = contextvars.copy_context()
         self.over = False
         self.lost = False  # it ended, and neither we nor its driver meant it to
         self._reader = asyncio.create_task(self._read())
@@ -133,6 +138,8 @@ class Conversation:
         elif "hello" in message:
             if not self._hello.done():
                 self._hello.set_result(str(message["hello"]))
+        elif "context" in message:
+            self.contexts.take(message)
         elif "bye" in message:
             self._bye = str(message["bye"])
         else:
@@ -146,6 +153,7 @@ class Conversation:
 
     def _fail_all(self, why: str) -> None:
         self._bye = why
+        self.contexts.end(f"it was a context of another one, which ended: {why}")
         for future in (self._hello, *self._waiting.values()):
             if not future.done():
                 future.set_exception(self._ended())
@@ -172,7 +180,8 @@ class Conversation:
             return {"error": f"no tool is called `{name}`"}
         args, kwargs = message.get("args", []), message.get("kwargs", {})
         try:
-            value = await loop.in_thread(lambda: _called(tool, args, kwargs))
+            context = self.context.copy()
+            value = await loop.in_thread(lambda: context.run(_called, tool, args, kwargs))
         except Exception as error:  # a tool's errors are those of the code that called it
             log.debug("tool failed", exc_info=True, extra={"tool": name})
             return {"error": f"{type(error).__name__}: {error}"}

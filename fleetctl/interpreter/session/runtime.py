@@ -6,48 +6,55 @@ Used by interpreter.py, whose methods are these with a thread or another loop ar
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.home import home
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.errors import START_ANEW, InterpreterError, redact
 from fleetctl.interpreter.options import Options, session_order
-from fleetctl.interpreter.result import FinalOutput
 from fleetctl.interpreter.session import leaving
 from fleetctl.interpreter.session.conversation import Conversation, Problem, Tool
-from fleetctl.interpreter.session.events import ExecutionEvents, output_keys
+from fleetctl.interpreter.session.events import ExecutionEvents
+from fleetctl.interpreter.session.work import Callback, Executed, Work, plain, read_answer
+
+if TYPE_CHECKING:
+    from fleetctl.providers.contract.session import Session, SessionRequest
 
 SYNC_S = 30.0  # for a volume to take what was written, before the sandbox goes
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-__all__ = ["Callback", "Runtime", "Tool", "Work"]
+__all__ = ["Opener", "Runtime", "Tool"]
 
-Callback = Callable[[dict[str, Any]], None]
+Opener = Callable[["SessionRequest"], Awaitable["Session"]]
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One call of `execute`."""
+class Below(Protocol):
+    """Recursive queries that the code has under way. `end` never raises."""
 
-    code: str
-    variables: Mapping[str, Any]
-    fields: tuple[str, ...]
-    profile: str
-    callback: Callback | None
+    async def end(self) -> None: ...
 
 
 class Runtime:
-    """tools: the interpreter's own table, which may change at any time."""
+    """tools: the interpreter's own table, which may change at any time. below: what ends with the
+    code that asked for it. opener: where its sessions come from, when not from the provider.
+    """
 
-    def __init__(self, options: Options, tools: Mapping[str, Tool]) -> None:
+    def __init__(
+        self,
+        options: Options,
+        tools: Mapping[str, Tool],
+        below: Below | None = None,
+        opener: Opener | None = None,
+    ) -> None:
         self._options = options
         self._tools = tools
+        self._below = below
+        self._opener = opener
+        self._retired = False
         self._turn = asyncio.Lock()  # executions of one interpreter follow one another
         self._talk: Conversation | None = None
         self._opening: asyncio.Task[Conversation] | None = None
@@ -67,7 +74,7 @@ class Runtime:
         async with self._turn:
             await self._ensure(anew=True)
 
-    async def execute(self, work: Work) -> str | FinalOutput:
+    async def execute(self, work: Work) -> Executed:
         async with self._turn:
             events = ExecutionEvents(work.code, work.profile)
             await self._tell(work.callback, events.start())
@@ -78,9 +85,9 @@ class Runtime:
                 ended = events.complete("exception", success=False, **fields)
                 await self._tell(work.callback, ended)
                 raise
-            result, ended = self._read(answer, events)
+            executed, ended = read_answer(answer, events, self._options)
             await self._tell(work.callback, ended)
-            return result
+            return executed
 
     async def commit(self) -> None:
         """Have the volume keep what was written. Raises InterpreterError."""
@@ -107,6 +114,19 @@ class Runtime:
                 return await act(await self._ensure())
             except Problem as error:
                 raise InterpreterError(str(error)) from None
+
+    async def retire(self) -> None:
+        """Shut down at once and for ever: whoever goes on with it finds it ended."""
+        self._retired = True
+        await self.shutdown(at_once=True)
+
+    async def open_context(self, order: SessionRequest) -> Session:
+        """A session in the sandbox that is there. Raises InterpreterError when there is none."""
+        if self._opener is not None:
+            return await self._opener(order)  # contexts of one sandbox are beside each other
+        if self._talk is None:
+            raise InterpreterError("the sandbox of the context ended")
+        return await self._talk.contexts.begin()
 
     async def shutdown(self, *, at_once: bool = False) -> None:
         """at_once: without waiting for a start or an execution that goes on, which then fails."""
@@ -158,12 +178,10 @@ class Runtime:
 
     async def _open(self) -> Conversation:
         """A new sandbox with a driver that is ready; when that fails, or is given up, none."""
-        from fleetctl.wiring import accounts as wiring
-
+        if self._retired:
+            raise InterpreterError("the code that asked for this has ended")
         order = session_order(self._options)
-        open_session = wiring.session_opener(self._options.provider)
-        leaving.be_first()
-        session = await open_session(home(), order)
+        session = await (self._opener or self._open_sandbox)(order)
         talk = self._talk = Conversation(session, self._tools)
         try:
             await talk.greeted()
@@ -175,21 +193,33 @@ class Runtime:
             raise
         return talk
 
+    async def _open_sandbox(self, order: SessionRequest) -> Session:
+        from fleetctl.wiring import accounts as wiring
+
+        open_session = wiring.session_opener(self._options.provider)
+        leaving.be_first()
+        return await open_session(home(), order)
+
     async def _lose(self) -> None:
         talk, self._talk = self._talk, None
-        if talk is not None:
-            try:
+        below = asyncio.create_task(self._below.end()) if self._below is not None else None
+        try:
+            if talk is not None:
                 await talk.stop()
-            except (Unavailable, asyncio.CancelledError):
-                self._talk = talk  # so that the next shutdown tries again
-                raise
+        except (Unavailable, asyncio.CancelledError):
+            self._talk = talk  # so that the next shutdown tries again
+            raise
+        finally:
+            if below is not None:
+                await below
 
     async def _ask(self, work: Work) -> Mapping[str, Any]:
         """The driver's answer. The code is sent once; what becomes of it then is final."""
         talk = await self._ensure()
+        talk.context = work.context
         order = {
             "code": work.code,
-            "variables": {name: _plain(value) for name, value in work.variables.items()},
+            "variables": {name: plain(value) for name, value in work.variables.items()},
             "tools": sorted(self._tools),
             "fields": list(work.fields),
             "profile": work.profile,
@@ -201,6 +231,8 @@ class Runtime:
         except asyncio.CancelledError:
             asked.cancel()
             await asyncio.wait([asked])
+            if self._below is not None:
+                await self._below.end()
             raise
         if not asked.done():
             await self._lose()
@@ -229,30 +261,6 @@ class Runtime:
             "idle_s": options.idle_timeout_s,
         }
 
-    def _read(
-        self, answer: Mapping[str, Any], events: ExecutionEvents
-    ) -> tuple[str | FinalOutput, dict[str, Any]]:
-        if answer["final"] is not None:
-            final = json.loads(answer["final"])
-            keys = output_keys(final)
-            return FinalOutput(final), events.complete(
-                "final_output", success=True, output_keys=keys
-            )
-        stdout, stderr = self._summarised(answer["stdout"]), answer["stderr"]
-        if not stderr:
-            return stdout, events.complete("stdout", success=True, stdout_preview=stdout)
-        preview = redact(stderr, self._options.secrets.values())
-        done = events.complete("stderr", success=not answer["failed"], stderr_preview=preview)
-        return stdout + ("\n" if stdout else "") + stderr, done
-
-    def _summarised(self, text: str) -> str:
-        limit = self._options.summary_threshold
-        if limit is None or len(text) <= limit:
-            return text
-        prefix = text[: self._options.summary_prefix]
-        lines = len(text.splitlines())
-        return f'[Output: {len(text):,} chars, {lines:,} lines]\nPrefix: "{prefix}..."'
-
     def _redacted(self, error: InterpreterError) -> InterpreterError:
         text = redact(str(error), self._options.secrets.values())
         return InterpreterError(text, hint=error.hint)
@@ -264,12 +272,3 @@ class Runtime:
             await loop.in_thread(lambda: callback(event))
         except Exception:
             log.exception("execution event callback failed")
-
-
-def _plain(value: Any) -> Any:
-    """A variable as it is when it can travel, else its text."""
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError, RecursionError):
-        return str(value)
-    return value

@@ -243,9 +243,20 @@ def test_a_sandbox_that_is_kept_finds_the_helpers_at_one_place(tmp_path: Path) -
 
 def test_what_is_shipped_is_read_by_old_pythons() -> None:
     files = library(models=True)
-    assert sorted(files) == ["fleetctl_llm.py", "fleetctl_llm_line.py"]
+    assert "fleetctl_llm.py" in files and len(files) == 4
     for text in files.values():
         ast.parse(text, feature_version=(3, 8))
+
+
+def test_a_recursive_query_without_dspy_says_how_the_image_gets_it(
+    llm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "dspy", None)
+    model = Model()
+    for ask in (llm.rlm_query, lambda prompt: llm.rlm_query_batched([prompt])):
+        with pytest.raises(RuntimeError, match=r"`image: \{pip: \['dspy>=3.4'\]\}`"):
+            asking_directly(model, monkeypatch, lambda ask=ask: ask("x"))
+    assert model.asked == []
 
 
 def run_task(code: str) -> tuple[int, list[dict[str, Any]]]:

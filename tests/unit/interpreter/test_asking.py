@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from fleetctl import DaytonaInterpreter, FinalOutput, Interpreter, as_dict
+from tests.emulators.llm.server import Fault, Model
 
 BATCH = "SUBMIT(summaries=llm_query_batched([f'p{n}' for n in range(%d)]))"
 
@@ -56,3 +57,28 @@ def test_a_question_without_an_answer_ends_by_its_timeout() -> None:
     ) as interpreter:
         assert "no answer within 0.1 s" in str(interpreter.execute("llm_query('x')"))
     never.set()
+
+
+def test_with_an_endpoint_a_model_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        server = await Model(key="sk-0123456789", models=("tiny", "big")).start()
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+        monkeypatch.setenv("FLEETCTL_LLM_MODEL", "tiny")
+        try:
+            async with Interpreter(provider="local", endpoint="env") as interpreter:
+                code = "print(llm_query('hello'), llm_query('hello', model='big'))"
+                assert "hello" in str(await interpreter.aexecute(code))
+                assert [one["model"] for one in server.asked] == ["tiny", "big"]
+                server.faults.append(Fault(429))
+                said = str(await interpreter.aexecute("llm_query('x')"))
+                assert "the model server answered 429" in said
+                said = await interpreter.aexecute("print(llm_query('x', on_error='text'))")
+                assert isinstance(said, str) and not said.startswith("[ERROR]")
+                server.faults.append(Fault("wrong-json"))
+                said = await interpreter.aexecute("print(llm_query('x', on_error='text'))")
+                assert "[ERROR] RuntimeError: the model server answered without a text" in str(said)
+        finally:
+            await server.stop()
+
+    asyncio.run(story())

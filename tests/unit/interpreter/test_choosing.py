@@ -111,6 +111,10 @@ MODAL_SIGNATURE = {
     "stdout_summary_prefix_len", "sub_lm", "max_llm_calls", "llm_call_timeout",
     "default_execution_profile", "async_execute",
 }  # fmt: skip
+OURS = (
+    *("endpoint", "max_depth", "max_sandboxes", "batch_concurrency"),
+    *("children", "at_depth"),
+)
 DAYTONA_SIGNATURE = {
     "runtime", "owns_runtime", "timeout", "execute_timeout", "volume_name", "repo_url",
     "repo_ref", "context_paths", "sandbox_spec", "delete_session_on_shutdown", "sub_lm",
@@ -121,8 +125,8 @@ DAYTONA_SIGNATURE = {
 @pytest.mark.parametrize(
     ("kind", "names", "ours"),
     [
-        (ModalInterpreter, MODAL_SIGNATURE, {"provider"}),
-        (DaytonaInterpreter, DAYTONA_SIGNATURE, {"provider", "secrets"}),
+        (ModalInterpreter, MODAL_SIGNATURE, {"provider", *OURS}),
+        (DaytonaInterpreter, DAYTONA_SIGNATURE, {"provider", "secrets", *OURS}),
     ],
 )
 def test_every_option_of_the_first_interpreters_of_each_sort_is_known(
@@ -142,8 +146,10 @@ def test_limits_of_calls_to_a_language_model_are_kept_and_checked(
     assert kind(provider="local")._options.llm_calls_max == 50
     with pytest.raises(UsageError, match="max_llm_calls is `-1`"):
         kind(provider="local", max_llm_calls=-1)
-    with pytest.raises(UsageError, match="llm_call_timeout is `0`"):
-        kind(provider="local", llm_call_timeout=0)
+    wrong = {"llm_call_timeout": 0, "max_depth": -1, "max_sandboxes": -1, "batch_concurrency": 0}
+    for name, value in {**wrong, "children": "thread", "at_depth": "stop", "endpoint": "x"}.items():
+        with pytest.raises(UsageError, match=f"{name} is `{value}`; it must be"):
+            kind(provider="local", **{name: value})
 
 
 @pytest.mark.parametrize(

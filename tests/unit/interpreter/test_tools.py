@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 
 import pytest
@@ -111,3 +112,13 @@ def test_a_tool_that_code_could_not_call_is_refused(name: str, modal: Interprete
 def test_a_tool_must_be_a_function(modal: Interpreter) -> None:
     with pytest.raises(ValueError, match="tool `x` is a int, not a function"):
         modal.tools = {"x": 5}  # type: ignore[dict-item]
+
+
+def test_a_tool_sees_the_context_variables_of_who_executes_the_code(modal: Interpreter) -> None:
+    who = contextvars.ContextVar("who", default="nobody")
+    modal.tools = {"who": who.get}
+    modal.start()
+    token = who.set("the caller")
+    assert modal.execute("print(who())") == "the caller\n"
+    who.reset(token)
+    assert modal.execute("print(who())") == "nobody\n"

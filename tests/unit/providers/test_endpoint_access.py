@@ -83,7 +83,12 @@ def test_a_local_attempt_without_endpoints_is_told_of_its_secrets_alone() -> Non
 def test_the_helpers_come_with_endpoints_however_they_are_reached() -> None:
     direct = Template(command=("env",), endpoints=("small",))
     for told in (order(endpoints=ACCESS), order(template=direct)):
-        assert sorted(told["library"]) == ["fleetctl_llm.py", "fleetctl_llm_line.py"]
+        assert sorted(told["library"]) == [
+            "fleetctl_llm.py",
+            "fleetctl_llm_budget.py",
+            "fleetctl_llm_line.py",
+            "fleetctl_llm_rlm.py",
+        ]
     assert "library" not in order()
 
 

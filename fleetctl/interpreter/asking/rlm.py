@@ -1,0 +1,196 @@
+"""dspy's RLM on an interpreter of ours: the loop of a recursive query.
+
+Used by recursion.py and by fleetctl/dspy.py. dspy is imported when it is needed, and here alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fleetctl.interpreter.asking.endpoint import ModelServer
+from fleetctl.interpreter.asking.questions import Questions
+from fleetctl.interpreter.errors import InterpreterError
+from fleetctl.interpreter.result import FinalOutput, submitted
+
+if TYPE_CHECKING:
+    from fleetctl.interpreter.session.work import Executed
+
+ITERATIONS_MAX = 20  # of one query's loop; as dspy's own RLM
+ANSWERED_HERE = ("llm_query", "llm_query_batched")
+
+RECURSIVE = """
+Recursive queries, each by a sub-agent with a REPL of its own; for parts whose context is itself \
+too large or needs steps of its own:
+- `rlm_query(prompt, context="")` - its answer as a text
+- `rlm_query_batched(prompts, concurrency=None, context="")` - several at once; prompts are texts \
+or {"query": ..., "context": ...}; the answers in their order
+"""
+
+
+class Runner(Protocol):
+    """What the loop needs of an interpreter."""
+
+    output_fields: Sequence[Mapping[str, Any]] | None
+
+    @property
+    def tools(self) -> dict[str, Any]: ...
+    def start(self) -> None: ...
+    def executed(self, code: str, variables: Mapping[str, Any] | None = None) -> Executed: ...
+    def shutdown(self) -> None: ...
+
+
+def check_installed() -> None:
+    """Raises RuntimeError with the way to dspy."""
+    if importlib.util.find_spec("dspy") is None:
+        raise RuntimeError(
+            "a recursive query is dspy's RLM, and dspy is not installed beside fleetctl:"
+            " `pip install 'fleetctl[dspy]'`; llm_query needs nothing more"
+        )
+
+
+def answer(
+    runner: Runner, questions: Questions, *, query: str, context: str, calls: int, recursive: bool
+) -> str:
+    """Run the loop to its end. calls: of the model that are left for it and its code.
+
+    Raises RuntimeError for whatever went wrong. Blocks; it shuts the runner down.
+    """
+    import dspy
+
+    model = _counted(questions)
+    inputs = {"context": context, "query": query} if context else {"query": query}
+    loop = dspy.RLM(
+        f"{', '.join(inputs)} -> answer",
+        # With the last call it must say what it came to.
+        max_iters=max(1, min(ITERATIONS_MAX, calls - 1)),
+        max_llm_calls=calls,
+        sub_lm=model,
+        interpreter_factory=_Once(runner, instructions(recursive=recursive)),
+    )
+    try:
+        with dspy.context(lm=model):
+            return str(loop(**inputs).answer)
+    except Exception as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def instructions(*, recursive: bool) -> str:
+    """What the model is told of where its code runs."""
+    text = "Code runs as Python in a sandbox; globals, imports and functions persist."
+    return text + (RECURSIVE if recursive else "")
+
+
+class Bridge:
+    """One of our interpreters as dspy's CodeInterpreter.
+
+    ours: names of tools that stay the interpreter's own, whatever dspy puts in their place.
+    """
+
+    def __init__(self, runner: Runner, ours: Sequence[str] = ()) -> None:
+        self._runner = runner
+        self._ours = ours
+
+    @property
+    def tools(self) -> dict[str, Any]:
+        return self._runner.tools
+
+    @property
+    def output_fields(self) -> Sequence[Mapping[str, Any]] | None:
+        return self._runner.output_fields
+
+    @output_fields.setter
+    def output_fields(self, value: Sequence[Mapping[str, Any]] | None) -> None:
+        self._runner.output_fields = value
+
+    def start(self) -> None:
+        from dspy.primitives.code_interpreter import CodeInterpreterError
+
+        try:
+            self._runner.start()
+        except InterpreterError as error:
+            raise CodeInterpreterError(str(error)) from error
+
+    def execute(self, code: str, variables: Mapping[str, Any] | None = None) -> Any:
+        """dspy's FinalOutput, or what was printed. Raises dspy's CodeExecutionError when the code
+        failed, its CodeInterpreterError when the sandbox did.
+        """
+        from dspy.primitives import code_interpreter as dspys
+
+        tools = self._runner.tools
+        for name in self._ours:
+            tools.pop(name, None)
+        tools.update({name: _by_place(tool) for name, tool in tools.items()})
+        try:
+            executed = self._runner.executed(code, variables)
+        except InterpreterError as error:
+            raise dspys.CodeInterpreterError(str(error)) from error
+        if isinstance(executed.value, FinalOutput):
+            return dspys.FinalOutput(submitted(executed.value))
+        if executed.failed:
+            # dspy writes `[Error] ` before it.
+            raise dspys.CodeExecutionError(executed.value.strip().removeprefix("[Error] "))
+        return executed.value
+
+    def shutdown(self) -> None:
+        self._runner.shutdown()
+
+
+def _by_place(tool: Callable[..., Any]) -> Callable[..., Any]:
+    """dspy's wrapping of a tool takes keywords alone, and models write `tool("...")`."""
+    if "__signature__" not in getattr(tool, "__dict__", {}):
+        return tool
+    signature = inspect.signature(tool)
+
+    def call(*args: Any, **named: Any) -> Any:
+        return tool(**(signature.bind(*args, **named).arguments if args else named))
+
+    return call
+
+
+class _Once:
+    """The interpreter of one loop. Sub-agents that its code makes with dspy have none."""
+
+    def __init__(self, runner: Runner, execution_instructions: str) -> None:
+        self.execution_instructions = execution_instructions
+        self._left = [runner]
+
+    def __call__(self) -> Bridge:
+        if not self._left:
+            raise RuntimeError("dspy.RLM cannot be used in a recursive query; use rlm_query")
+        return Bridge(self._left.pop(), ANSWERED_HERE)
+
+
+def _counted(questions: Questions) -> Any:
+    """The language model of `questions` as one of dspy's; each call is counted there."""
+    import dspy
+
+    model = questions.model
+
+    class Counted(dspy.BaseLM):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(model=str(getattr(model, "model", "fleetctl")))
+            self.kwargs: dict[str, Any] = {}
+
+        def __call__(self, prompt: str | None = None, **named: Any) -> Any:
+            if isinstance(model, dspy.BaseLM):
+                return questions.raw(prompt, **named)
+            messages = named.get("messages") or [{"role": "user", "content": prompt}]
+            if isinstance(model, ModelServer):
+                return [questions.raw(messages=messages)]
+            return [questions.query(_flat(messages))]
+
+        async def acall(self, prompt: str | None = None, **named: Any) -> Any:
+            return await asyncio.to_thread(self, prompt, **named)
+
+    return Counted()
+
+
+def _flat(messages: Sequence[Mapping[str, Any]]) -> str:
+    """A conversation as one prompt, for a model that takes a text."""
+    if len(messages) == 1:
+        return str(messages[0]["content"])
+    return "\n\n".join(f"[{one['role']}]\n{one['content']}" for one in messages)
