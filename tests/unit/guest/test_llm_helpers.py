@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 import json
 import sys
 from collections.abc import Callable
@@ -13,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from fleetctl.common.tokens import gateway_token
 from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.ship.library import library
 from fleetctl.guest.task.task import Sandbox
 from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Fault, Model, embedding
-from tests.unit.gateway.test_process import living
 
 Asking = Callable[[], Any]
 
@@ -181,29 +178,6 @@ def test_a_few_failures_of_a_large_batch_are_no_dead_server(
 
     answers = asking_directly(model, monkeypatch, ask)
     assert sorted(answers) == ["a"] * 4 + ["echo: a"] * 76
-
-
-def test_over_the_limit_the_gateway_says_what_was_used_and_nothing_is_replaced(
-    llm: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    async def run() -> None:
-        model = Model()
-        async with living(tmp_path, model) as gateway:
-            await gateway.declare([model], limits={"callsPerTask": 3})
-            monkeypatch.setenv("FLEETCTL_LLM_URL", gateway.url)
-            monkeypatch.setenv("OPENAI_API_KEY", gateway_token(gateway.key, "r1"))
-            monkeypatch.setenv("FLEETCTL_LLM_MODEL", "chat")
-            await asyncio.to_thread(ask)
-            assert len(model.asked) == 2
-
-    def ask() -> None:
-        assert llm.llm_query("hi") == "echo: hi"
-        assert llm.embed(["a", "b"]) == [embedding("a"), embedding("b")]
-        for on_error in ("raise", "text"):
-            with pytest.raises(llm.CallRefused, match="callsPerTask: 3 used, 1 asked, 3 allowed"):
-                llm.llm_query("hi", on_error=on_error)
-
-    asyncio.run(run())
 
 
 def test_without_endpoints_the_field_is_named(llm: ModuleType) -> None:

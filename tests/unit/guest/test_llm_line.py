@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -9,10 +10,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+
+from fleetctl.common.tokens import gateway_token
+from tests.emulators.llm.server import Fault, Model
+from tests.unit.gateway.hosted import hosting
+from tests.unit.gateway.test_process import Gateway, living
 
 
 @dataclass
@@ -176,3 +183,54 @@ def test_a_forked_process_has_connections_of_its_own(
         assert os.waitpid(child, 0)[1] == 0
         assert llm.llm_query("hi") == "yes"
         assert gateway.connections == 2
+
+
+def reaching(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETCTL_LLM_URL", gateway.url)
+    monkeypatch.setenv("OPENAI_API_KEY", gateway_token(gateway.key, "r1"))
+    monkeypatch.setenv("FLEETCTL_LLM_MODEL", "chat")
+
+
+def test_a_batch_outlives_the_gateway_that_it_asks(
+    llm: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        model = Model(slots=8)
+        model.faults.extend([Fault("hang")] * 4)
+        async with living(tmp_path, model) as gateway:
+            reaching(gateway, monkeypatch)
+            prompts = [f"p{number}" for number in range(12)]
+            asking = asyncio.create_task(asyncio.to_thread(llm.llm_query_batched, prompts))
+            while len(model.asked) < 8:
+                await asyncio.sleep(0.01)
+            await gateway.stop()
+            await gateway.start()
+            await gateway.declare([model])
+            await gateway.grant("r1")
+            assert await asking == [f"echo: {prompt}" for prompt in prompts]
+
+    asyncio.run(run())
+
+
+def test_the_gateway_refuses_a_batch_whole_and_counts_fallbacks(
+    llm: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def run() -> None:
+        model = Model()
+        async with hosting(tmp_path, model) as gateway:
+            await gateway.declare([model], limits={"callsPerTask": 3}, retry={"attempts": 1})
+            reaching(gateway, monkeypatch)
+            await asyncio.to_thread(ask, model)
+            assert (len(model.asked), (await gateway.used())["r1"]["fallbacks"]) == (3, 1)
+
+    def ask(model: Model) -> None:
+        with pytest.raises(llm.CallRefused, match="small: callsPerTask: 0 used, 4 asked, 3 allow"):
+            llm.llm_query_batched(["a", "b", "c", "d"])
+        assert model.asked == []
+        model.faults.append(Fault(500))
+        assert llm.llm_query("a", on_error="original") == "a"
+        assert llm.llm_query_batched(["b", "c"]) == ["echo: b", "echo: c"]
+        with pytest.raises(llm.CallRefused, match="callsPerTask: 3 used, 1 asked, 3 allowed"):
+            llm.llm_query("d", on_error="original")
+
+    asyncio.run(run())
