@@ -5,6 +5,7 @@ against the emulators, the real gateway, and an emulated model server that knows
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,7 +19,7 @@ from tests.contracts.modal_worlds import ModalWorld
 from tests.contracts.provider_answers import SpoiltWorld
 from tests.contracts.provider_worlds import eventually, python
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.emulators.llm.server import Model
+from tests.emulators.llm.server import Model, embedding
 from tests.emulators.modal.running import ModalEmulator
 from tests.unit.gateway.test_process import Gateway, living
 
@@ -150,6 +151,41 @@ async def _asked_once(path: Path, build: Build) -> None:
         for file in world.directory.rglob("*"):
             data = file.read_bytes() if file.is_file() else b""
             assert KEY.encode() not in data and asked.token.encode() not in data, file
+
+
+BATCHES = """
+from fleetctl_llm import embed, llm_map
+SUBMIT(
+    batch=llm_query_batched([f"p{n}" for n in range(20)]),
+    vectors=embed(["a", "b"]),
+    chain=llm_map(lambda text: llm_query(llm_query(text)), ["x", "y"]),
+)
+"""
+
+
+def test_a_task_on_modal_asks_in_batches_by_the_helpers(
+    tmp_path: Path, modal_emulator: ModalEmulator
+) -> None:
+    asyncio.run(_in_batches(tmp_path, lambda path: ModalWorld(path, modal_emulator)))
+
+
+def test_a_task_on_daytona_asks_in_batches_by_the_helpers(
+    tmp_path: Path, daytona_emulator: DaytonaEmulator
+) -> None:
+    asyncio.run(_in_batches(tmp_path, lambda path: DaytonaWorld(path, daytona_emulator)))
+
+
+async def _in_batches(path: Path, build: Build) -> None:
+    model = Model(key=KEY)
+    async with played(build, path, model) as (world, gateway):
+        ref = await world.start(python(BATCHES), run="r1", endpoints=access(gateway, "r1"))
+        seen = await world.ended(ref)
+        assert seen.ok, (await world.log(ref)).decode()
+        assert json.loads(seen.result or "") == {
+            "batch": [f"echo: p{number}" for number in range(20)],
+            "vectors": [embedding("a"), embedding("b")],
+            "chain": ["echo: echo: x", "echo: echo: y"],
+        }
 
 
 async def _next_controller(world: SpoiltWorld, ref: RunRef, asked: EndpointAccess) -> None:
