@@ -21,11 +21,11 @@ from fleetctl.engine.endpoints.charging import Charging
 from fleetctl.engine.endpoints.endpoints import Endpoints, Link
 from fleetctl.engine.endpoints.grants import Grants
 from fleetctl.engine.execute.executor import Effects
+from fleetctl.engine.execute.forgetting import forget_forever
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.forgetting import forget_forever
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
 from fleetctl.engine.observe.intake import Intake

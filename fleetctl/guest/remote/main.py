@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
             return 0  # nobody reads any more
         return code
     if verb == "relay":
-        from fleetctl.guest.relay.join import join
+        from fleetctl.guest.remote.relay.join import join
 
         return join(options["--run"])
     from fleetctl.guest.remote.verbs import idle as verbs

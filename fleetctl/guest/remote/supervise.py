@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from _socket import socket
     from typing import Any, Optional
 
-    from fleetctl.guest.relay.keeper import Relay
+    from fleetctl.guest.remote.relay.keeper import Relay
     from fleetctl.guest.remote.story.frames import Offsets
 
 
@@ -121,7 +121,7 @@ class Supervisor:
     def relayed(self, order: dict[str, Any], secrets: dict[str, str]) -> dict[str, str]:
         """The secrets of a run that may ask models through this sandbox. Raises OSError."""
         if self.relay is None:
-            from fleetctl.guest.relay.keeper import Relay
+            from fleetctl.guest.remote.relay.keeper import Relay
 
             self.relay = Relay(self.loop)
         return self.relay.variables(order, secrets)

@@ -22,10 +22,10 @@ PACKAGES = (
     "fleetctl",
     "fleetctl.guest",
     *(f"fleetctl.guest.{name}" for name in ("task", "journal", "metrics", "supervision")),
-    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "relay", "remote")),
+    *(f"fleetctl.guest.{name}" for name in ("checkpoints", "nodes", "remote")),
     "fleetctl.guest.wandb",
     "fleetctl.guest.supervision.services",
-    *(f"fleetctl.guest.remote.{name}" for name in ("process", "run", "story", "verbs")),
+    *(f"fleetctl.guest.remote.{name}" for name in ("process", "relay", "run", "story", "verbs")),
 )
 
 

@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from fleetctl.manifest.checks import (
     checkpoints,
     commands,
-    counts,
     credentials,
-    failures,
     images,
     metrics,
     mounts,
     parameters,
     programs,
     prompts,
+    rules,
 )
 from fleetctl.manifest.checks import variables as environments
 from fleetctl.manifest.messages import Finding
@@ -32,8 +31,7 @@ _WRONG: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     environments.wrong,
     mounts.wrong,
     checkpoints.wrong,
-    counts.wrong,
-    failures.wrong,
+    rules.wrong,
     images.wrong,
     prompts.wrong,
 )

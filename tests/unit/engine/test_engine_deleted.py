@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.engine.forgetting import forget_some
+from fleetctl.engine.execute.forgetting import forget_some
 from tests.unit.engine.fake_world import Fleet, tasks
 
 DAY_S = 86_400.0

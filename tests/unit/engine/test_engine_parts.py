@@ -10,8 +10,8 @@ import pytest
 from fleetctl.controllers.model import Alive, Ended, RunState
 from fleetctl.engine.decide.assets import asset_plan
 from fleetctl.engine.execute import functions
+from fleetctl.engine.execute.forgetting import forget_some
 from fleetctl.engine.execute.orphan_sweep import sweep
-from fleetctl.engine.forgetting import forget_some
 from fleetctl.engine.hurry import freed, hurry
 from fleetctl.engine.money.budget_status import budget_status
 from fleetctl.engine.observe.intake import Intake

@@ -17,9 +17,9 @@ from typing import Any
 import aiohttp
 import openai
 
-from fleetctl.guest.relay import process
-from fleetctl.guest.relay.calls import AT_ONCE_MAX
-from fleetctl.guest.relay.http import BODY_BYTES_MAX
+from fleetctl.guest.remote.relay import process
+from fleetctl.guest.remote.relay.calls import AT_ONCE_MAX
+from fleetctl.guest.remote.relay.http import BODY_BYTES_MAX
 from tests.unit.guest.remote_world import Attached, Box, wait_for
 
 LONG_S = 60.0  # far more than anything here takes

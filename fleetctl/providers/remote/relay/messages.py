@@ -1,4 +1,5 @@
-"""What goes over a relay's line, as the guest writes and reads it; see guest/relay/calls.py. Pure.
+"""What goes over a relay's line, as the guest writes and reads it in guest/remote/relay/calls.py;
+pure.
 
 A sandbox may write anything: what makes no sense is no message.
 """

@@ -22,7 +22,7 @@ LINGER_S = 120.0  # of an idle sandbox whose provider does not end it
 RAY_PORT, RAY_CLIENT_PORT, RAY_DASHBOARD_PORT = 6379, 10001, 8265  # Ray's own choice
 SYNC_S = 60.0  # between commits of volumes while a task runs
 RELAY_BASE = "http://relay.invalid"
-_RELAY = {"base": RELAY_BASE, "token": "OPENAI_API_KEY"}  # see guest/relay/keeper.py
+_RELAY = {"base": RELAY_BASE, "token": "OPENAI_API_KEY"}  # see guest/remote/relay/keeper.py
 
 
 @dataclass(frozen=True, slots=True)

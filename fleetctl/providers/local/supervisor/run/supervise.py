@@ -1,8 +1,5 @@
 """Begins runs, follows them and ends them: the heart of the supervisor. Single-threaded, never
-waits.
-
-Called by serve.py with orders, ended children and the time. Tells `changed` and answers through
-callables, so that it knows no clients.
+waits. Called by serve.py with orders, ended children and the time; knows no clients.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from fleetctl.guest.relay.calls import Calls, Line
-from fleetctl.guest.relay.client import Client
+from fleetctl.guest.remote.relay.calls import Calls, Line
+from fleetctl.guest.remote.relay.client import Client
 from fleetctl.guest.task.text import compact, parse
 
 TYPE_CHECKING = False

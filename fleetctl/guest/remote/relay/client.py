@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import asyncio
 
-from fleetctl.guest.relay.calls import piece_of
-from fleetctl.guest.relay.http import (
+from fleetctl.guest.remote.relay.calls import piece_of
+from fleetctl.guest.remote.relay.http import (
     BODY_BYTES_MAX,
     HEAD_BYTES_MAX,
     Bad,
@@ -23,7 +23,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional
 
-    from fleetctl.guest.relay.calls import Asked, Calls
+    from fleetctl.guest.remote.relay.calls import Asked, Calls
 
     FindCalls = Callable[[str], Optional[Calls]]
 

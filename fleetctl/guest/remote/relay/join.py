@@ -9,7 +9,7 @@ import os
 import select
 import time
 
-from fleetctl.guest.relay.keeper import SOCKET
+from fleetctl.guest.remote.relay.keeper import SOCKET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,10 +1,14 @@
-"""Rules about more units than there are: they can never hold."""
+"""Rules of policies that can never hold: about more units than there are, or by a reason that no
+attempt can have.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fleetctl.common.text import did_you_mean
 from fleetctl.controllers.trials.points import size
+from fleetctl.controllers.vocabulary.reasons import OF_ATTEMPTS, is_reason
 from fleetctl.manifest.messages import Finding
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
@@ -15,7 +19,13 @@ from fleetctl.specs.values.scalars import Spec
 
 
 def wrong(spec: Spec) -> Iterator[Finding]:
-    if not isinstance(spec, Execution) or spec.success_policy is None:
+    if isinstance(spec, Execution):
+        yield from _of_success(spec)
+        yield from _of_failure(spec)
+
+
+def _of_success(spec: Execution) -> Iterator[Finding]:
+    if spec.success_policy is None:
         return
     total = units(spec)
     if total is None:
@@ -33,6 +43,21 @@ def wrong(spec: Spec) -> Iterator[Finding]:
             path = (*at, "succeededCount")
             message = f" is `{count}`; {there}, so the rule can never hold"
             yield Finding(path, path, message, f"it must be at most {total:,}")
+
+
+def _of_failure(spec: Execution) -> Iterator[Finding]:
+    if spec.failure_policy is None:
+        return
+    for number, rule in enumerate(spec.failure_policy.rules):
+        for at, word in enumerate(rule.on_reasons):
+            if is_reason(word):
+                continue
+            path = ("spec", "failurePolicy", "rules", number, "onReasons", at)
+            hint = did_you_mean(word, OF_ATTEMPTS)
+            message = f" is `{word}`, which is not a reason that an attempt can end with"
+            yield Finding(
+                path, path, message, hint or "such as `OOMKilled`, `Timeout`, `ExitCode:3`"
+            )
 
 
 def _word(spec: Execution, count: int) -> str:

@@ -104,7 +104,7 @@ def _serve(*sockets: _socket.socket) -> NoReturn:
         for low, high in zip([2, *kept], [*kept, DESCRIPTORS_MAX]):  # noqa: B905 - Python 3.9
             os.closerange(low + 1, high)
         gc.enable()
-        from fleetctl.guest.relay.process import serve
+        from fleetctl.guest.remote.relay.process import serve
 
         serve(*[one.fileno() for one in sockets])
         code = 0
