@@ -23,9 +23,25 @@ class FakeGateway:
         self.seq = 0
 
     def kill(self) -> None:
+        """What was under way is charged with its worst case when it is up again."""
         self.served, self.grants, self.caps, self.begun_anew = [], {}, {}, True
+        for row in self.rows.values():
+            if row["reserved_usd"]:
+                self._change(row, usd=row["usd"] + row["reserved_usd"], reserved_usd=0.0)
 
-    def ask(self, run: str, *, usd: float = 0.0, reserved_usd: float = 0.0, calls: int = 1) -> bool:
+    def _change(self, row: dict[str, Any], **values: float) -> None:
+        self.seq += 1
+        row |= {**values, "seq": self.seq}
+
+    def ask(
+        self,
+        run: str,
+        *,
+        usd: float = 0.0,
+        reserved_usd: float = 0.0,
+        calls: int = 1,
+        tries: int = 1,
+    ) -> bool:
         """Whether it may; counted as the real one counts it."""
         grant = self.grants.get(run)
         if grant is None:
@@ -33,7 +49,6 @@ class FakeGateway:
         cap_usd = self.caps.get(grant.uid)
         if cap_usd is not None and self.total_usd(grant.uid) + usd + reserved_usd > cap_usd + 1e-9:
             return False
-        self.seq += 1
         key = run, grant.endpoints[0]
         row = self.rows.setdefault(
             key,
@@ -43,21 +58,20 @@ class FakeGateway:
                 "endpoint": grant.endpoints[0],
                 "namespace": grant.namespace,
                 "calls": 0,
+                "tries": 0,
                 "usd": 0.0,
                 "reserved_usd": 0.0,
             },
         )
         row["calls"] += calls
-        row["usd"] += usd
-        row["reserved_usd"] = reserved_usd
-        row["seq"] = self.seq
+        row["tries"] += tries
+        self._change(row, usd=row["usd"] + usd, reserved_usd=row["reserved_usd"] + reserved_usd)
         return True
 
     def settle(self, run: str, usd: float) -> None:
         """The calls of a run that were under way are over, and came to so much."""
         (row,) = (it for it in self.rows.values() if it["run"] == run)
-        self.seq += 1
-        row |= {"reserved_usd": 0.0, "usd": row["usd"] + usd, "seq": self.seq}
+        self._change(row, usd=row["usd"] + usd, reserved_usd=0.0)
 
     def total_usd(self, uid: str) -> float:
         return sum(it["usd"] + it["reserved_usd"] for it in self.rows.values() if it["uid"] == uid)
