@@ -379,13 +379,21 @@ def counted(fleet: Fleet, endpoint: str, calls: int) -> int:
     return now
 
 
-def test_tasks_ask_a_model_and_each_call_is_counted(fleet: Fleet) -> None:
-    """As the example says, but for where the server is."""
-    model = Model(slots=4, models=("llama3.2:3b",))
+def test_tasks_ask_a_model_and_each_call_is_counted(fleet: Fleet, tmp_path: Path) -> None:
+    """As the example says, but for where the server is, and that it wants a key, which no file of
+    ours and no task ever holds.
+    """
+    key = tmp_path / "key"
+    key.write_text("sk-canary-of-a-server")
+    model = Model(slots=4, models=("llama3.2:3b",), key=key.read_text())
     text = (EXAMPLES / "endpoint.yaml").read_text("utf-8")
     assert "http://127.0.0.1:11434" in text
     with running(model):
         text = text.replace("http://127.0.0.1:11434", model.url)
+        text = text.replace("  api: ollama\n", "  apiKey: {secret: key, name: KEY}\n")
+        secret = {"fromFile": {"KEY": str(key)}}
+        about = {"apiVersion": "fleetctl.dev/v1alpha1", "metadata": {"name": "key"}}
+        text += "---\n" + json.dumps({**about, "kind": "Secret", "spec": secret})
         fleet.ok("apply", "-f", "-", "--wait", stdin=text)
         tips = [row["result"]["tips"] for row in fleet.results("job/tips")]
         assert tips[2] == [
@@ -393,6 +401,9 @@ def test_tasks_ask_a_model_and_each_call_is_counted(fleet: Fleet) -> None:
             for level in ("beginners", "masters")
         ]
         assert counted(fleet, "endpoint/llama", 6) == len(model.asked) == 6
+    files = [path for path in fleet.home.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if key.read_bytes() in path.read_bytes()] == []
 
 
 def test_a_policy_is_trained_by_what_models_answer_at_once(fleet: Fleet) -> None:
