@@ -5,8 +5,9 @@ totals: what is heard twice, after a crash of either side, is charged once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.stores.base import Asked, Calls
@@ -58,6 +59,8 @@ class Charging:
         self._charges.add(track, usd, 0.0)
         if track.work is not None:
             track.work.history.called(usd)
+        if track.dormant:
+            self._tell_late(track, usd)
         for account in self._budgets.shared(track):
             account.charged_usd += usd
 
@@ -65,6 +68,21 @@ class Charging:
         """Of an object that is over, whose last calls are heard of now."""
         row = self._state.store.resources.of(uid)
         return track_of(row) if row is not None else None
+
+    def _tell_late(self, track: Track, usd: float) -> None:
+        """Into the status of an object that is over, which no pass writes any more."""
+        cost, budget = track.status.get("cost"), track.status.get("budget")
+        status = dict(track.status)
+        if isinstance(cost, dict):
+            status["cost"] = _with(cost, actual=usd, calls=usd)
+        if isinstance(budget, dict):
+            status["budget"] = _with(budget, used=usd, left=-usd)
+        text, row = json.dumps(status, separators=(",", ":")), track.resource
+        version = self._state.store.resources.put_status(
+            row.uid, text, expected_version=row.version
+        )
+        if version is not None:  # else a spec was written in between, and a pass tells it all
+            track.resource, track.status = replace(row, version=version, status=text), status
 
     def _reserve(self, row: Mapping[str, Any], uid: str) -> None:
         """What calls under way may cost at worst counts as what live runs may."""
@@ -77,6 +95,12 @@ class Charging:
         calling[uid] = max(0.0, calling.get(uid, 0.0) + reserved_usd - before_usd)
         if not any(owner == uid for owner, _ in self._reserved.values()):
             calling.pop(uid, None)
+
+
+def _with(block: Mapping[str, Any], **more: float) -> dict[str, Any]:
+    """The same with so much more of each."""
+    known = {key: block.get(key) or 0.0 for key in more}
+    return {**block, **{key: round(max(0.0, known[key] + more[key]), 6) for key in more}}
 
 
 def _asked(row: Mapping[str, Any], endpoint_uid: str) -> Asked:

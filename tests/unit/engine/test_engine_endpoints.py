@@ -169,6 +169,27 @@ async def test_calls_are_charged_once_whatever_is_heard_twice() -> None:
 
 
 @pytest.mark.parametrize("crashes", [False, True])
+async def test_calls_that_are_heard_of_late_count_to_an_object_that_is_over(crashes: bool) -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking(budget={"maxCost": 5.0}))
+        (order,) = orders(made)
+        assert gateway.ask(order.run, usd=1.25)
+        made.local.finish(0)
+        await made.settle()
+        assert made.status("ask")["phase"] == "Succeeded"
+        if crashes:
+            await made.crash()
+            gateway.begun_anew = True
+        await turn(made)
+        await turn(made)
+        status = made.status("ask")
+        assert (status["cost"]["actual"], status["cost"]["calls"]) == (1.25, 1.25)
+        assert (status["budget"]["used"], status["budget"]["left"]) == (1.25, 3.75)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
 async def test_calls_stay_within_what_a_budget_has_left(crashes: bool) -> None:
     async with fleet() as (made, gateway):
         await made.apply("Endpoint", "small", SERVER)
