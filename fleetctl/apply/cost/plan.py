@@ -18,6 +18,7 @@ from fleetctl.apply.cost.parts import Part, parts_of
 from fleetctl.apply.cost.report import ObjectPlan, Report, Verb, Work
 from fleetctl.apply.cost.warm import warm_cost
 from fleetctl.apply.draft import winner_note
+from fleetctl.controllers.model import Resource
 from fleetctl.controllers.reuse.impact import NOT_AGAIN, Impact, spent_usd
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.read_only import Snapshot
@@ -86,9 +87,19 @@ def _notes(change: Change, verb: Verb, work: Work | None) -> Iterator[str]:
         yield "spec.suspend is true: nothing starts until it is resumed"
     if verb is Verb.CREATE and (note := winner_note(change.after)):
         yield note
+    if work is not None and work.to_run != 0 and (asked := _asked(change.after)):
+        yield f"calls of {asked} are charged as they are made, and are not in this bill"
     if work is not None and not _goes_on(change):
         text = warning(work.limits, long=KINDS[change.after.kind].lasting)
         yield from (text,) if text else ()
+
+
+def _asked(resource: Resource) -> str:
+    """The endpoints that its work asks, or ""."""
+    template = json.loads(resource.spec).get("template") or {}
+    prompt = template.get("prompt")
+    names = [prompt["endpoint"]] if prompt else template.get("endpoints", [])
+    return ", ".join(f"endpoint/{name}" for name in names)
 
 
 def _goes_on(change: Change) -> bool:
@@ -129,7 +140,11 @@ def _work(stored: Snapshot, change: Change, found: Impact, market: Market, now_s
         caps=()
         if goes
         else caps_of(
-            change.after, market.objects.values(), now, spent_usd=found.history.charged_usd
+            change.after,
+            market.objects.values(),
+            # Nobody knows how much it will ask.
+            Cost(now.low, None, None) if _asked(change.after) else now,
+            spent_usd=found.history.charged_usd,
         ),
     )
 

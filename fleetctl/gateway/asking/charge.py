@@ -113,7 +113,10 @@ class Charge:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 asked = f"${worst_usd:.4f} asked at worst, ${cap_usd:.4f} allowed"
-                message = f"budget: ${total_usd:.4f} used and set aside, {asked}"
+                message = (
+                    f"budget: ${total_usd:.4f} used and set aside, {asked}; a smaller `max_tokens`"
+                    " asks for less"
+                )
                 raise Refusal(
                     429, BUDGET_EXCEEDED, f"endpoint {self.call.endpoint.name}: {message}"
                 )

@@ -1,4 +1,4 @@
-"""What a plan shows of runs of several machines."""
+"""What a plan shows of runs of several machines, and of such that ask endpoints."""
 
 from __future__ import annotations
 
@@ -36,3 +36,25 @@ def test_a_plan_shows_the_nodes_of_each_stage(
     column = lines[at].index("NODES")
     assert [line[column:].split("  ")[0] for line in lines[at + 1 : at + 3]] == ["1", "2 to 3"]
     assert "data" in lines[at + 1] and "train" in lines[at + 2]
+
+
+def test_a_plan_does_not_bound_what_is_asked_of_endpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    path = tmp_path / "ask.yaml"
+    path.write_text(
+        "apiVersion: fleetctl.dev/v1alpha1\n"
+        "kind: Endpoint\n"
+        "metadata: {name: small}\n"
+        'spec: {servers: [{url: "http://127.0.0.1:9"}]}\n'
+        "---\n"
+        "apiVersion: fleetctl.dev/v1alpha1\n"
+        "kind: BatchJob\n"
+        "metadata: {name: ask}\n"
+        "spec: {budget: {maxCost: 2}, template: {endpoints: [small], script: x}}\n"
+    )
+    out = io.StringIO()
+    guarded(["plan", "-f", str(path)], Screen(out, io.StringIO()))
+    assert "calls of endpoint/small are charged as they are made" in out.getvalue()
+    assert "nothing bounds this apply, $2.00 left: it may stop at the cap" in out.getvalue()
