@@ -8,6 +8,7 @@ import sqlite3
 import time
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from aiohttp import web
 
@@ -44,7 +45,7 @@ def asked(call: Call, number: str, have: int) -> Retold:
         retold = numbered.begin(run, number)
         task = retold.task = asyncio.create_task(_keep(call, number, retold))
         call.state.tasks.add(task)
-        task.add_done_callback(call.state.tasks.discard)
+        task.add_done_callback(partial(_ended, call, number, retold))
     return retold
 
 
@@ -89,22 +90,26 @@ async def _keep(call: Call, number: str, retold: Retold) -> None:
     state, run = call.state, call.grant.run
     try:
         answer = await ask(call, retold.begin, retold.piece)
-        if answer.status < 400:
-            # An answer is given out, too, where there is no room on the disk to keep it.
-            with suppress(sqlite3.Error):
-                await state.kept.put(run, number, replace(answer, body=answer.body or retold.body))
-        retold.end(answer)
     except Refusal as refusal:
-        if retold.head is not None:
+        if retold.head is None:
+            retold.end(answer_of(refusal))
+        else:
             retold.break_off()
             state.numbered.broke(run, number, time.monotonic())
-            return
-        retold.end(answer_of(refusal))
-    finally:
-        if not retold.done:
-            retold.break_off()
-            state.numbered.end(run, number)
-    state.numbered.end(run, number)
+        return
+    if answer.status < 400:
+        # An answer is given out, too, where there is no room on the disk to keep it.
+        with suppress(sqlite3.Error):
+            await state.kept.put(run, number, replace(answer, body=answer.body or retold.body))
+    retold.end(answer)
+
+
+def _ended(call: Call, number: str, retold: Retold, task: asyncio.Task[None]) -> None:
+    """However it ended: one that is cancelled before its first step does nothing itself."""
+    call.state.tasks.discard(task)
+    call.state.numbered.end(call.grant.run, number)
+    if not retold.done:
+        retold.break_off()
 
 
 def _cut(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:

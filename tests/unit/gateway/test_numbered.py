@@ -8,6 +8,8 @@ import aiohttp
 import pytest
 
 from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway.asking.call import Call
+from fleetctl.gateway.data.retold import asked
 from fleetctl.gateway.keeping import kept as module
 from fleetctl.gateway.keeping.kept import Kept
 from fleetctl.gateway.numbered import Answer
@@ -83,6 +85,18 @@ async def test_what_waits_for_a_run_that_is_over_is_not_asked(tmp_path: Path) ->
         assert (len(model.asked), len(gateway.endpoint.waiting)) == (1, 0)
         await asyncio.gather(*asking, return_exceptions=True)
         assert gateway.state.ledger.tree(next(iter(gateway.state.ledger._rows))).holds == 0
+
+
+@in_loop
+async def test_what_is_cancelled_before_its_first_step_keeps_nobody_waiting(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway, asyncio.timeout(LIFE_S):
+        grant = next(iter(gateway.state.grants.values()))
+        call = Call(gateway.state, grant, gateway.endpoint, "/v1/chat/completions", BODY, 80)
+        retold = asked(call, "7", 0)
+        gateway.state.numbered.cancel({"r1"})
+        assert await retold.whole() is None
+        assert (await begin(gateway, "7")).status == 200 and len(model.asked) == 1
 
 
 @in_loop
