@@ -198,14 +198,17 @@ async def test_paths_of_ollama_go_to_its_servers_alone(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_server_with_one_slot_is_told_with_the_setting_to_raise(tmp_path: Path) -> None:
-    model = Model(slots=1, answer_s=0.03)
+    model = Model()
     async with hosting(tmp_path, model) as gateway:
-        await gateway.declare([], servers=[{"url": model.url, "slots": 8}])
-        await asyncio.gather(*(gateway.ask("r1", f"p {n}") for n in range(8)))
+        burst = gateway.endpoint.servers[0].burst
+        for n in range(8):
+            burst.begin(n, 0.0)
+        for n in range(8):
+            burst.end(n, 0.1 * (n + 1), answered=True, idle=n == 7)
         row = (await (await gateway.control.get("/health?max_age=60")).json())["endpoints"][0]
         assert (row["ready"], row["reason"]) == (True, "OneSlot")
         assert "though 8 were asked at once" in row["message"]
-        assert "--parallel 8" in row["hint"] and "OLLAMA_NUM_PARALLEL=8" in row["hint"]
+        assert "--parallel 4" in row["hint"] and "OLLAMA_NUM_PARALLEL=4" in row["hint"]
 
 
 async def until(true: Callable[[], object]) -> None:

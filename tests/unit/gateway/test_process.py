@@ -166,6 +166,6 @@ async def test_a_kill_amid_calls_pays_nothing_twice_and_forgets_nothing(tmp_path
         await gateway.declare([model], **spec)
         assert (await gateway.grant("r1"))["uid"] == row["usd"] > 0
         await asyncio.gather(*(one(n) for n in kept))
-        assert len(kept) > 80 and answered == kept and len(model.asked) == asked
+        assert len(kept) > 50 and answered == kept and len(model.asked) == asked
         await asyncio.gather(*(one(n) for n in range(1000, 1400)))
         assert len(model.asked) == asked + 400 - row["calls"] <= 400
