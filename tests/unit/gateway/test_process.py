@@ -67,7 +67,7 @@ class Gateway:
         self.process.kill()
         self.process.wait()
 
-    async def declare(self, models: list[Model], **spec: Any) -> None:
+    async def declare(self, models: list[Model], /, **spec: Any) -> None:
         rows = [{"url": model.url + "/v1", "slots": model.slots} for model in models]
         full = {"servers": rows, "models": {"chat": "tiny"}, **FAST, **spec}
         row = {"name": "small", "namespace": "default", "generation": 1, "spec": full, "key": ""}
