@@ -12,7 +12,7 @@ from fleetctl.gateway.asking import charge
 from fleetctl.gateway.rules.usage import TOKENS_PER_S_MAX
 from tests.emulators.llm.server import Fault, Model
 from tests.unit.gateway.hosted import Hosted, hosting
-from tests.unit.gateway.test_asking import until
+from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import LIFE_S, in_loop
 
 BODY_BYTES = 80  # about what a question of a word is, with its frame

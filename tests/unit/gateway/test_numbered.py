@@ -15,7 +15,7 @@ from fleetctl.gateway.keeping.kept import Kept
 from fleetctl.gateway.numbered import Answer
 from tests.emulators.llm.server import Fault, Model
 from tests.unit.gateway.hosted import hosting
-from tests.unit.gateway.test_asking import until
+from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import LIFE_S, Gateway, in_loop
 from tests.unit.gateway.test_streams import BODY
 
