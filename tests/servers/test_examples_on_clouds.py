@@ -32,6 +32,7 @@ WORK = (
     "job/embed",
     "job/placed",
     "job/thumbnails",
+    "job/words",
     "sweep/grid",
     "sweep/short",
     "job/full",
@@ -53,7 +54,10 @@ SHORTER = {
 }
 FUNCTIONS = ("function.yaml",)
 # Repository, key, account and model server are the reader's own.
-ELSEWHERE = ("sweep-wandb.yaml", "sweep-wandb-account.yaml", "endpoint.yaml", "rl-batched.yaml")
+ELSEWHERE = (
+    *("sweep-wandb.yaml", "sweep-wandb-account.yaml"),
+    *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml"),
+)
 
 
 @dataclass(frozen=True, slots=True)
