@@ -1,14 +1,18 @@
 """What calls cost: at least what the servers counted, not wildly more, and never above a cap."""
 
 import asyncio
+import random
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.asking import charge
+from fleetctl.gateway.rules import servers
 from fleetctl.gateway.rules.usage import TOKENS_PER_S_MAX
 from tests.emulators.llm.server import Fault, Model
 from tests.unit.gateway.hosted import Hosted, hosting
@@ -97,8 +101,8 @@ async def test_a_call_that_reached_nobody_costs_nothing(tmp_path: Path) -> None:
     model = Model()
     async with hosting(tmp_path, model) as gateway:
         prices = {"chat": {"outputPerMillion": 1e6}}
-        servers = [{"url": "http://127.0.0.1:1", "slots": 1}]
-        await gateway.declare([], servers=servers, prices=prices, retry={"attempts": 1})
+        rows = [{"url": "http://127.0.0.1:1", "slots": 1}]
+        await gateway.declare([], servers=rows, prices=prices, retry={"attempts": 1})
         reply = await gateway.ask("r1")
         assert (reply.status, reply.code) == (503, "ServerUnreachable")
         row = (await gateway.used())["r1"]
@@ -166,3 +170,34 @@ async def test_one_more_try_is_within_the_cap_too(tmp_path: Path) -> None:
             assert (await gateway.ask("r1", max_tokens=4)).code == "BudgetExceeded"
         assert len(model.asked) == 1
         assert gateway.state.ledger.usd_of("uid") == 4.0
+
+
+@in_loop
+async def test_whatever_happens_nothing_is_left_held_and_nothing_is_missed(tmp_path: Path) -> None:
+    dice = random.Random(7)
+    model = Model(slots=8)
+    what: list[str | int] = ["lost", "cut", "wrong-json", "hang", 503, 429, 500, 400]
+    model.faults.extend(Fault(dice.choice([*what, ""])) for _ in range(150))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(servers, "FAILURES_IN_A_ROW", 10**6)  # it would rest for longer than the test
+        await _storm(tmp_path, model, dice)
+
+
+async def _storm(tmp_path: Path, model: Model, dice: random.Random) -> None:
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], timeoutSeconds=0.3, prices={"chat": {"outputPerMillion": 1}})
+
+        async def one(n: int) -> None:
+            number = {"X-Fleetctl-Number": str(n)} if dice.random() < 0.5 else {}
+            asking = gateway.ask("r1", f"p {n}", number, stream=dice.random() < 0.5, max_tokens=40)
+            with suppress(aiohttp.ClientError, TimeoutError):
+                await asyncio.wait_for(asking, dice.choice([0.02, 9.0]))
+
+        await asyncio.gather(*map(one, range(120)))
+        await until(lambda: not gateway.state.tasks and not gateway.endpoint.in_flight)
+        row, ledger = (await gateway.used())["r1"], gateway.state.ledger
+        assert row["tokens_in"] + row["tokens_out"] >= model.tokens
+        assert (row["reserved_usd"], ledger.tree(_key(gateway)).holds) == (0, 0)
+        assert ledger.usd_of("uid") == pytest.approx(row["usd"])
+        assert row["tries"] * (40 + 2 * BODY_BYTES) >= row["tokens_in"] + row["tokens_out"]
+        assert not gateway.endpoint.waiting and gateway.endpoint.servers[0].in_flight == 0
