@@ -7,6 +7,7 @@ import time
 from fleetctl.gateway.asking.attempt import Attempt, Begin, Failed, Piece
 from fleetctl.gateway.asking.call import Call
 from fleetctl.gateway.asking.charge import Charge
+from fleetctl.gateway.endpoints import Endpoint
 from fleetctl.gateway.keeping.cache import TTL_S, cache_key, cacheable
 from fleetctl.gateway.keeping.kept import USD
 from fleetctl.gateway.numbered import Answer
@@ -47,7 +48,6 @@ async def ask(call: Call, begin: Begin | None, piece: Piece | None) -> Answer:
     charge = Charge(call, worst, price_usd(spec, call.model, worst))
     await charge.begin()
     try:
-        await _minute(call, worst.inward)
         answer = await _tries(call, charge, begin, piece)
     finally:
         charge.end()
@@ -59,19 +59,20 @@ async def ask(call: Call, begin: Begin | None, piece: Piece | None) -> Answer:
     return answer
 
 
-async def _minute(call: Call, tokens: int) -> None:
-    endpoint = call.endpoint
-    if endpoint.limits.requests_per_minute is None and endpoint.limits.tokens_per_minute is None:
-        return
+async def _minute(endpoint: Endpoint) -> None:
+    """Each try is a request of this minute, and its tokens are when they are known: what is in
+    flight may be more than is left."""
     while (left_s := endpoint.minute.wait_s(endpoint.limits, time.monotonic())) > 0:
         await asyncio.sleep(left_s)
-    endpoint.minute.add(time.monotonic(), requests=1, tokens=tokens)
+    endpoint.minute.add(time.monotonic(), requests=1, tokens=0)
 
 
 async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece | None) -> Answer:
     endpoint, tried, unheard = call.endpoint, 0, False
     while True:
         asked_s = time.monotonic()
+        if endpoint.limits.per_minute:
+            await _minute(endpoint)
         server = await endpoint.acquire(call.grant, call.api, call.prefix)
         if server is None:
             raise _nobody(call, unheard)
@@ -90,7 +91,11 @@ async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece |
             failure = failed
             server.pace.failed(failed.status, time.monotonic(), begun_s=attempt.begun_s)
         finally:
-            charge.settle(attempt.used())
+            spent = attempt.used()
+            charge.settle(spent)
+            if endpoint.limits.per_minute:
+                tokens = spent.inward + spent.outward
+                endpoint.minute.add(time.monotonic(), requests=0, tokens=tokens)
             endpoint.release(call.grant.run, server)
             idle = server.in_flight == 0
             server.burst.end(request, time.monotonic(), answered=answered, idle=idle)

@@ -33,7 +33,9 @@ class Pace:
         """As its spec has it now; what was found stays as far as it can."""
         if (most, trying) == (self.most, self.trying):
             return
-        self.limit = min(most, self.limit) if trying else most
+        first = trying and not self.trying
+        self.limit = min(FIRST if first else self.limit, most) if trying else most
+        self._doubling = first or (trying and self._doubling)
         self.most, self.trying, self._best = most, trying, None
 
     def answered(self, now_s: float, took_s: float, *, full: bool) -> None:

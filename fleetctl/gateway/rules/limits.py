@@ -16,6 +16,10 @@ class Limits:
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
 
+    @property
+    def per_minute(self) -> bool:
+        return self.requests_per_minute is not None or self.tokens_per_minute is not None
+
 
 def read_limits(spec: Mapping[str, Any]) -> Limits:
     limits = spec.get("limits") or {}

@@ -6,7 +6,7 @@ from fleetctl.gateway.rules.concurrency import Pace
 from fleetctl.gateway.rules.limits import Limits, Minute, over_task_limit
 from fleetctl.gateway.rules.queue import FairQueue
 from fleetctl.gateway.rules.retry import Retry, read_retry, retry_after_s, wait_s
-from fleetctl.gateway.rules.servers import Server, choose
+from fleetctl.gateway.rules.servers import Server, choose, read_server
 from fleetctl.gateway.rules.usage import Tokens, calls_of, lost, price_usd, used, worst_case
 
 
@@ -25,6 +25,22 @@ def test_a_minute_over_its_limit_waits_for_its_oldest_request() -> None:
     minute.add(10.0, requests=1, tokens=5)
     assert minute.wait_s(limits, 20.0) == 40.0
     assert minute.wait_s(limits, 60.0) == 0.0
+    minute.add(60.0, requests=0, tokens=95)
+    assert minute.wait_s(Limits(tokens_per_minute=100), 61.0) == 9.0
+
+
+def test_a_server_is_as_wide_as_declared_or_as_is_found() -> None:
+    def read(known: Server | None = None, **row: object) -> Server:
+        return read_server({"api": "openai"}, {"url": "http://a/v1", **row}, known)
+
+    declared, unknown, ollama = read(slots=40), read(), read(api="ollama")
+    found = [(it.url, it.slots, it.pace.limit) for it in (declared, unknown, ollama)]
+    assert found == [("http://a", 40, 40), ("http://a", 64, 8), ("http://a", 1, 1)]
+    declared.in_flight = 3
+    assert read(declared, slots=50) is declared
+    assert (declared.pace.limit, declared.room, declared.in_flight) == (50, 47, 3)
+    auto = read_server({"concurrency": "auto"}, {"url": "a", "slots": 20}, None)
+    assert (auto.pace.limit, auto.pace.most) == (8, 20)
 
 
 def test_one_object_with_many_requests_does_not_starve_another() -> None:
