@@ -132,7 +132,10 @@ class Attempt:
 
     async def _refused(self, reply: ClientResponse) -> None:
         """An error of the server's: nothing was written, unless it is of a proxy that gave up."""
-        answer = Answer(reply.status, _kind(reply), await _whole(reply))
+        headers = _kind(reply)
+        if "Retry-After" in reply.headers:
+            headers["Retry-After"] = reply.headers["Retry-After"]
+        answer = Answer(reply.status, headers, await _whole(reply))
         found = used(self.call.body, answer.body, self.worst)
         if not found.estimated:
             self._known = found

@@ -55,6 +55,12 @@ async def test_a_busy_server_is_asked_again_and_each_try_counts(tmp_path: Path) 
         assert (await gateway.ask("r1")).status == 200
         row = (await gateway.used())["r1"]
         assert (row["calls"], row["tries"], len(model.asked)) == (1, 3, 3)
+        model.faults.append(Fault(429, retry_after="7"))
+        await gateway.declare([model], retry={"attempts": 1})
+        reply = await gateway.ask("r1")
+        # The server's word, which a client may follow: not ours.
+        assert (reply.status, reply.headers["Retry-After"]) == (429, "7")
+        assert "x-should-retry" not in reply.headers
 
 
 @in_loop
