@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.specs.values.hashing import short_hash
 
@@ -47,7 +47,7 @@ TEMPLATE: Mapping[str, Role] = {
     "python": WORK,
     "command": WORK,
     "script": WORK,
-    "endpoints": WORK,  # by the models that they name, once these are known
+    "endpoints": WORK,  # by their names, and by what they call their models
     "prompt": WORK,
     "runtime": WORK,
     "function": WORK,  # by what the Function says, once that is known; not by its name
@@ -163,7 +163,8 @@ class Pins:
     """What the names in a spec stood for when it was applied.
 
     revision: what `source.path` held (`sha256:...`), or the commit of `source.git`; empty while
-    nobody knows. function: the content of the Function that the template names. params: what
+    nobody knows. function: the content of the Function that the template names. models: what the
+    endpoints that it asks call their models; empty where they say nothing. params: what
     `paramsFrom` gave, a JSON object; empty while nobody knows. prior: what `priorTrials` took, JSON
     as of controllers/trials/prior.py; empty while nobody knows. wandb: the configuration that a
     sweep has at W&B, a JSON object; empty while nobody knows, and where its own spec says it.
@@ -175,6 +176,7 @@ class Pins:
 
     revision: str = ""
     function: str = ""
+    models: str = ""
     params: str = ""
     prior: str = ""
     wandb: str = ""
@@ -193,6 +195,8 @@ def content_of(
     work = work_of(template, pins.revision)
     if pins.function:
         work["function"] = pins.function
+    if pins.models:
+        work["models"] = pins.models
     return short_hash(work | _given(params_from, pins))
 
 
@@ -215,6 +219,12 @@ def _given(params_from: ParamsFrom | None, pins: Pins) -> dict[str, object]:
 def after(earlier: str, own: str) -> str:
     """The content of work that builds on the content of other work."""
     return short_hash([earlier, own]) if earlier else own
+
+
+def content_of_models(models: Mapping[str, Mapping[str, str]]) -> str:
+    """The same over what endpoints, by name, call their models; empty where all leave it open."""
+    said = {name: dict(it) for name, it in models.items() if it}
+    return short_hash(said) if said else ""
 
 
 def content_of_function(spec: FunctionSpec, revision: str) -> str:
@@ -247,6 +257,13 @@ def source_told(source: Source, revision: str) -> dict[str, object]:
     return document
 
 
+def asked_in(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the Endpoints that a stored spec may call, read without its model."""
+    template = document.get("template") or {}
+    prompt = template.get("prompt")
+    return (prompt["endpoint"],) if prompt else tuple(template.get("endpoints", ()))
+
+
 def directory_name(path: str) -> str:
     """The last part of `source.path`; empty for `.` and its like, which is named by where it is."""
     last = path.rstrip("/").rpartition("/")[2]
@@ -269,6 +286,8 @@ def template_hash(
         fields["revision"] = pins.revision
     if pins.function:
         fields["function"] = pins.function
+    if pins.models:
+        fields["models"] = pins.models
     return short_hash(fields | _given(params_from, pins))
 
 

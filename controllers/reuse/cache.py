@@ -48,13 +48,14 @@ class Facts:
     whole: the template with what its Function adds; None while that is not declared. volumes:
     name -> which object in which generation. revision: what `source.path` held, or the commit of
     `source.git`; empty while nobody knows.
-    namespace: where its secrets are.
+    namespace: where its secrets are. models: what its endpoints call their models.
     """
 
     whole: Template | None
     volumes: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
     namespace: str = DEFAULT_NAMESPACE
+    models: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ def _told(case: _Case) -> object:
         "places": list(case.places) if template.image is None else [],
         **({"namespace": facts.namespace} if elsewhere else {}),
         **({"params": dict(case.given)} if case.given else {}),
+        **({"models": facts.models} if facts.models else {}),
     }
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.prune import APPLYSET
@@ -15,7 +15,8 @@ from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
-from fleetctl.specs.content import content_of_function
+from fleetctl.specs.content import content_of_function, content_of_models
+from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.kinds.sweep import SweepSpec
@@ -25,7 +26,6 @@ from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import (
-    FUNCTION,
     NOTES,
     ORIGIN,
     PARAMS,
@@ -49,16 +49,11 @@ def drafted(
     options: Order,
     known: Resource | None,
     now_s: float,
-    *,
-    function: str = "",
-    params: str = "",
-    prior: str = "",
+    taken: Mapping[str, str],
 ) -> Resource:
-    """The row as of a new object; known: the one that is there by this name. function: the content
-    of the Function that its template names. params, prior: what `paramsFrom` and `priorTrials`
-    give. Raises Conflict.
+    """The row as of a new object; known: the one that is there by this name. taken: what other
+    objects give it, by annotation. Raises Conflict.
     """
-    taken = {FUNCTION: function, PARAMS: params, PRIOR: prior}
     spec = manifest.spec
     return Resource(
         uid=secrets.token_hex(8),
@@ -140,6 +135,22 @@ def stored_function_content(stored: Stored, name: str, namespace: str) -> str:
     spec = parse_spec("Function", row.spec)
     assert isinstance(spec, FunctionSpec)
     return content_of_function(spec, row.annotations.get(REVISION, ""))
+
+
+def models_content(
+    stored: Stored, asks: Sequence[str], namespace: str, among: Mapping[tuple[str, str], Manifest]
+) -> str:
+    """What the endpoints that a template asks call their models. among: Endpoints that are declared
+    beside it, by (name, namespace).
+    """
+    found: dict[str, Mapping[str, str]] = {}
+    for name in asks:
+        beside = among.get((name, namespace))
+        row = stored.resources.get("Endpoint", name, namespace) if beside is None else None
+        spec = beside.spec if beside is not None else row and parse_spec("Endpoint", row.spec)
+        if isinstance(spec, EndpointSpec):
+            found[name] = spec.models
+    return content_of_models(found)
 
 
 def winner_params(

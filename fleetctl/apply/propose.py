@@ -9,7 +9,7 @@ allow first is in consent.py, which objects go with `--prune` in prune.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change
 from fleetctl.apply.draft import (
     drafted,
     function_content,
+    models_content,
     named_volumes,
     prior_kept,
     stored_function_content,
@@ -35,7 +36,8 @@ from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
 from fleetctl.controllers.wandb.handed import names_of
 from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.content import content_of_function
+from fleetctl.specs.blocks.template import Template
+from fleetctl.specs.content import asked_in, content_of_function
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
@@ -46,8 +48,10 @@ from fleetctl.tracking.annotations import (
     FINISHING,
     FUNCTION,
     KEPT,
+    MODELS,
     NOTES,
     PARAMS,
+    PRIOR,
     RERUN,
     REVISION,
     ROLLOUT,
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 MOVED = "what it runs in changed"
+ASKED = "the models that it asks changed"
 
 
 def propose(
@@ -71,14 +76,22 @@ def propose(
     Modal's create_if_missing does, so that no data sits where `get volumes` does not show it.
     """
     changes: list[Change] = []
-    functions = {(it.name, it.namespace): it for it in manifests if it.kind == "Function"}
+    functions, endpoints = (
+        {(it.name, it.namespace): it for it in manifests if it.kind == kind}
+        for kind in ("Function", "Endpoint")
+    )
     volumes = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
     found: dict[str, Change] = {}
     # What takes its parameters from a sweep must know whether that one changes.
     for manifest in sorted(manifests, key=lambda it: hasattr(it.spec, "params_from")):
-        function = function_content(stored, manifest, functions, options)
+        template = getattr(manifest.spec, "template", None)
+        asks = template.asks if isinstance(template, Template) else ()
+        taken = {
+            FUNCTION: function_content(stored, manifest, functions, options),
+            MODELS: models_content(stored, asks, manifest.namespace, endpoints),
+        }
         moving = {it.key for it in found.values() if _moves(it)}
-        found[manifest.key] = _proposed(stored, manifest, options, now_s, function, moving)
+        found[manifest.key] = _proposed(stored, manifest, options, now_s, taken, moving)
     for manifest in manifests:
         for volume in named_volumes(stored, manifest, volumes, now_s):
             volumes.add((volume.name, volume.namespace))
@@ -86,6 +99,7 @@ def propose(
         changes.append(found[manifest.key])
     for name, namespace in functions:
         changes += _callers(stored, functions[name, namespace], manifests, options)
+    changes += _askers(stored, endpoints, manifests, options)
     if options.pruning is not None:
         kept = {manifest.key for manifest in manifests}
         within = {
@@ -132,16 +146,16 @@ def _proposed(
     manifest: Manifest,
     options: Order,
     now_s: float,
-    function: str,
+    taken: Mapping[str, str],
     moving: Collection[str],
 ) -> Change:
-    """moving: keys of objects that this apply makes another spec of."""
+    """taken: what other objects give it, by annotation. moving: keys of objects that this apply
+    makes another spec of.
+    """
     known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
     params = winner_params(stored, manifest, known, moving)
-    prior = prior_kept(stored, manifest, known)
-    desired = drafted(
-        manifest, options, known, now_s, function=function, params=params, prior=prior
-    )
+    taken = {**taken, PARAMS: params, PRIOR: prior_kept(stored, manifest, known)}
+    desired = drafted(manifest, options, known, now_s, taken)
     rerun = options.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
@@ -208,10 +222,39 @@ def _callers(
         yield Change(CONFIGURED, row, after, (field,), affected, note=f"calls function/{name}")
 
 
-def _pinned(resource: Resource) -> tuple[str, str, str]:
+def _askers(
+    stored: Stored,
+    endpoints: Mapping[tuple[str, str], Manifest],
+    among: Sequence[Manifest],
+    options: Order,
+) -> Iterator[Change]:
+    """The same of objects that ask an Endpoint whose models become others."""
+    applied = {it.key for it in among}
+    for row in stored.resources.list() if endpoints else ():
+        asks = asked_in(json.loads(row.spec))
+        if row.key in applied or not any((it, row.namespace) in endpoints for it in asks):
+            continue
+        content = models_content(stored, asks, row.namespace, endpoints)
+        before = row.annotations.get(MODELS, "")
+        if content == before or row.deleted_at_s is not None or track_of(row).dormant:
+            continue
+        after = replace(
+            row, annotations={**row.annotations, MODELS: content}, generation=row.generation + 1
+        )
+        field = FieldChange("models", before or UNSET, content, ASKED)
+        yield Change(
+            CONFIGURED,
+            row,
+            after,
+            (field,),
+            impact_on(stored, after, options),
+            note=f"asks endpoint/{', endpoint/'.join(asks)}",
+        )
+
+
+def _pinned(resource: Resource) -> tuple[str, ...]:
     """What makes its work another without a change of its spec."""
-    notes = resource.annotations
-    return notes.get(REVISION, ""), notes.get(FUNCTION, ""), notes.get(PARAMS, "")
+    return tuple(resource.annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS, PARAMS))
 
 
 def _written(resource: Resource) -> dict[str, str]:
@@ -253,6 +296,9 @@ def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldCh
     if old.get(FUNCTION, "") != new.get(FUNCTION, ""):
         was, now = old.get(FUNCTION) or UNSET, new.get(FUNCTION) or UNSET
         yield FieldChange("function", was, now, MOVED)
+    if old.get(MODELS, "") != new.get(MODELS, ""):
+        was, now = old.get(MODELS) or UNSET, new.get(MODELS) or UNSET
+        yield FieldChange("models", was, now, ASKED)
     was, now = old.get(PARAMS) or UNSET, new.get(PARAMS) or UNSET
     if was != now:
         yield FieldChange("paramsFrom", was, now, winner_told(after) or "gives it nothing more")

@@ -18,6 +18,8 @@ REVISION = "fleetctl.dev/source-revision"
 ORIGIN = "fleetctl.dev/source-origin"
 # The content of the Function that the template names.
 FUNCTION = "fleetctl.dev/function-content"
+# What the endpoints that the template asks call their models.
+MODELS = "fleetctl.dev/models-content"
 # What `paramsFrom` gave, a JSON object: the parameters of the best trial when its sweep was over.
 PARAMS = "fleetctl.dev/params"
 # Those that no document shows.
@@ -39,6 +41,7 @@ NOTES = (
     FINISHING,
     FUNCTION,
     KEPT,
+    MODELS,
     ORIGIN,
     PARAMS,
     PRIOR,
@@ -55,6 +58,7 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
     return Pins(
         revision=annotations.get(REVISION, ""),
         function=annotations.get(FUNCTION, ""),
+        models=annotations.get(MODELS, ""),
         params=annotations.get(PARAMS, ""),
         prior=annotations.get(PRIOR, ""),
         wandb=_config_at_wandb(annotations.get(WANDB, "")),

@@ -24,7 +24,7 @@ from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.stores.base import Remembered, Store, Stored
-from fleetctl.tracking.annotations import RERUN, REVISION
+from fleetctl.tracking.annotations import MODELS, RERUN, REVISION
 from fleetctl.tracking.track import Work
 
 
@@ -40,6 +40,7 @@ class Contents:
     controller: KindController
     revision: str
     namespace: str
+    models: str = ""  # as pinned: what its endpoints call them
     rerun: bool = False  # whatever is known is not taken
     memo: dict[tuple[str, str], Content] = field(default_factory=dict)
 
@@ -60,8 +61,16 @@ def contents_of(store: Stored, work: Work, *, revision: str | None = None) -> Co
         return None
     if revision is None:
         revision = resource.annotations.get(REVISION, "")
-    rerun = RERUN in resource.annotations
-    return Contents(store, spec, work.controller, revision, resource.namespace, rerun)
+    notes = resource.annotations
+    return Contents(
+        store,
+        spec,
+        work.controller,
+        revision,
+        resource.namespace,
+        models=notes.get(MODELS, ""),
+        rerun=RERUN in notes,
+    )
 
 
 def fixed(template: Template) -> bool:
@@ -160,7 +169,7 @@ def _facts(of: Contents, own: Template) -> Facts:
     volumes = {name: f"{row.uid}.{row.generation}" for name, row in rows.items() if row is not None}
     if own.function is None:
         revision = of.revision if own.source is not None else ""
-    return Facts(whole, volumes, revision, namespace)
+    return Facts(whole, volumes, revision, namespace, of.models)
 
 
 def _whole(store: Stored, own: Template, namespace: str) -> tuple[Template | None, str]:

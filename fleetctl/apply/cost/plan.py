@@ -20,6 +20,7 @@ from fleetctl.apply.cost.warm import warm_cost
 from fleetctl.apply.draft import winner_note
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.reuse.impact import NOT_AGAIN, Impact, spent_usd
+from fleetctl.specs.content import asked_in
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.read_only import Snapshot
 
@@ -96,10 +97,7 @@ def _notes(change: Change, verb: Verb, work: Work | None) -> Iterator[str]:
 
 def _asked(resource: Resource) -> str:
     """The endpoints that its work asks, or ""."""
-    template = json.loads(resource.spec).get("template") or {}
-    prompt = template.get("prompt")
-    names = [prompt["endpoint"]] if prompt else template.get("endpoints", [])
-    return ", ".join(f"endpoint/{name}" for name in names)
+    return ", ".join(f"endpoint/{name}" for name in asked_in(json.loads(resource.spec)))
 
 
 def _goes_on(change: Change) -> bool:

@@ -18,6 +18,7 @@ from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import kept_on, users
 from fleetctl.engine.capacity.status import provider_status
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
+from fleetctl.specs.content import asked_in
 from fleetctl.tracking.track import Track
 
 if TYPE_CHECKING:
@@ -137,7 +138,5 @@ def _named(resource: Resource) -> set[tuple[str, str]]:
     spec = json.loads(resource.spec)
     template = spec if resource.kind == "Function" else spec.get("template") or {}
     named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
-    named |= {("Endpoint", name) for name in template.get("endpoints", ())}
-    if prompt := template.get("prompt"):
-        named.add(("Endpoint", prompt["endpoint"]))
+    named |= {("Endpoint", name) for name in asked_in(spec)}
     return named | ({("Function", template["function"])} if "function" in template else set())

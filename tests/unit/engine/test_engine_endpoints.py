@@ -251,3 +251,38 @@ async def test_a_deleted_endpoint_goes_after_its_last_user() -> None:
         await made.later(5)
         await turn(made)
         assert "small" not in made.names()
+
+
+async def test_work_runs_again_by_the_model_that_a_name_stands_for_now() -> None:
+    async with fleet() as (made, _):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking(2))
+        made.local.finish(0)
+        await made.settle()
+        # Another server of the same model changes no answer.
+        await made.apply("Endpoint", "small", {**SERVER, "servers": [{"url": "http://b"}]})
+        await turn(made)
+        assert (made.status("ask")["succeeded"], made.status("ask").get("outdated", 0)) == (1, 0)
+        await made.apply("Endpoint", "small", {**SERVER, "models": {"chat": "another"}})
+        await turn(made)
+        await made.later(60)
+        assert made.status("ask")["succeeded"] == 0
+        assert made.local.working() == [0, 1]
+        assert [run.attempt for run in made.runs("ask") if run.ended_at_s is None] == [2, 2]
+
+
+async def test_equal_work_is_used_again_only_where_it_asked_the_same_model() -> None:
+    async with fleet() as (made, _):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "one", asking(cache={"policy": "ReuseSucceeded"}))
+        made.local.finish(0, of="batchjob/one")
+        await made.settle()
+        await made.apply("BatchJob", "two", asking(cache={"policy": "ReuseSucceeded"}))
+        assert made.status("two")["cached"] == 1
+        await made.apply("Endpoint", "small", {**SERVER, "models": {"chat": "another"}})
+        await made.apply("BatchJob", "three", asking(cache={"policy": "ReuseSucceeded"}))
+        await turn(made)
+        assert made.status("three").get("cached", 0) == 0
+        assert len(made.runs("three")) == 1
