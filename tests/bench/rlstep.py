@@ -21,7 +21,7 @@ IDEAL_MS = 2 * ANSWER_S * 1000
 MODELS = {"chat": "chat", "embed": "embed"}
 # An episode has five steps, so that none begins anew while it is timed.
 STEPS = """
-import json, sys, time
+import json, statistics, sys, time
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from rewriting import Rewriting
@@ -32,10 +32,12 @@ envs = AsyncVectorEnv(each, max_concurrency=at_once) if at_once > 1 else SyncVec
 took_ms = []
 for episode in range(episodes):
     envs.reset(seed=episode)
-    begun_s = time.monotonic()
+    each_ms = []
     for step in range(steps):
+        begun_s = time.monotonic()
         envs.step(np.full(count, step))
-    took_ms.append((time.monotonic() - begun_s) * 1000 / steps)
+        each_ms.append((time.monotonic() - begun_s) * 1000)
+    took_ms.append(statistics.median(each_ms))
 envs.close()
 print(json.dumps(took_ms))
 """
@@ -76,7 +78,7 @@ async def _figures() -> list[Figure]:
 async def _step_ms(
     way: dict[str, str], *, at_once: int, episodes: int = 4, steps: int = 5
 ) -> float:
-    """Milliseconds of a step in the best of the episodes: others here only make it longer."""
+    """The median of a step in the best of the episodes: others here only make it longer."""
     paths = (str(EXAMPLES / "rl-batched"), str(fleetctl.guest.library.__path__[0]))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths), **way}
     numbers = map(str, (ENVIRONMENTS, at_once, episodes, steps))
