@@ -47,12 +47,12 @@ class Control:
         return web.json_response({})
 
     async def put_grants(self, request: web.Request) -> web.Response:
-        state, told = self._state, await request.json()
+        state, body = self._state, await request.json()
         # Sent whole at each start: a token is worked out once a run.
         known = {grant.run: token for token, grant in state.grants.items()}
-        grants = [_grant(row) for row in told["grants"]]
+        grants = [_grant(row) for row in body["grants"]]
         state.grants = {known.get(it.run) or gateway_token(state.key, it.run): it for it in grants}
-        state.caps = {str(uid): float(usd) for uid, usd in told.get("caps", {}).items()}
+        state.caps = {str(uid): float(usd) for uid, usd in body.get("caps", {}).items()}
         state.numbered.cancel(known.keys() - {it.run for it in grants})
         state.granted.set()
         state.money.fire()

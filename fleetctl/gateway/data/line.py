@@ -55,11 +55,11 @@ async def serve(
 async def _answer(line: web.WebSocketResponse, head: Any, frame: bytes, hear: Hear) -> None:
     body = frame[frame.index(b"\n") + 1 :]
     answer = await hear(head["token"], head["path"], body, str(head["number"]))
-    told: dict[str, object] = {"id": head["id"], "status": answer.status}
+    reply: dict[str, object] = {"id": head["id"], "status": answer.status}
     if USD in answer.headers:
-        told["usd"] = float(answer.headers[USD])
+        reply["usd"] = float(answer.headers[USD])
     with suppress(ClientError, ConnectionError):  # it has left: the answer is kept for its return
-        await line.send_bytes(json.dumps(told).encode() + b"\n" + answer.body)
+        await line.send_bytes(json.dumps(reply).encode() + b"\n" + answer.body)
 
 
 def _head(frame: bytes) -> Any:

@@ -131,10 +131,10 @@ class _Open:
                 if message.type is not WSMsgType.BINARY:
                     return
                 head, _, body = message.data.partition(b"\n")
-                told = json.loads(head)
-                reply = self._waiting.get(told["id"])  # None: nobody waits for it any more
+                reply_head = json.loads(head)
+                reply = self._waiting.get(reply_head["id"])  # None: nobody waits for it any more
                 if reply is not None and not reply.done():
-                    reply.set_result(Reply(told["status"], body, told.get("usd")))
+                    reply.set_result(Reply(reply_head["status"], body, reply_head.get("usd")))
         finally:
             for reply in self._waiting.values():
                 if not reply.done():

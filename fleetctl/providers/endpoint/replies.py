@@ -69,10 +69,10 @@ def read(reply: Reply) -> Answer | Failure:
     if reply.status == 200:
         return _answer(document, reply)
     error = document.get("error")
-    told: Mapping[str, Any] = error if isinstance(error, dict) else {}
-    message = str(told.get("message") or f"status {reply.status}")[:TEXT_CHARS_MAX]
-    ours = told.get("type") == "fleetctl"
-    match told.get("code") if ours else None:
+    detail: Mapping[str, Any] = error if isinstance(error, dict) else {}
+    message = str(detail.get("message") or f"status {reply.status}")[:TEXT_CHARS_MAX]
+    ours = detail.get("type") == "fleetctl"
+    match detail.get("code") if ours else None:
         case "BudgetExceeded":
             raise Unavailable(message, reason="BudgetExceeded")
         case "ServerUnreachable":

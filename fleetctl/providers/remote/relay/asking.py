@@ -114,11 +114,11 @@ def _headers(access: EndpointAccess) -> dict[str, str]:
 
 def _back(headers: object) -> dict[str, str]:
     """Those of an answer that clients go by."""
-    told = {}
+    kept = {}
     for name, value in headers:  # type: ignore[attr-defined]
         if name.lower() in BACK_HEADERS or name.lower().startswith(BACK_PREFIX):
-            told[name] = value
-    return told
+            kept[name] = value
+    return kept
 
 
 def _refuse(request: Request, outbox: Outbox) -> None:

@@ -95,10 +95,10 @@ def _request(number: str, fields: Mapping[str, object]) -> Request | None:
         return None
     if not isinstance(headers, dict) or not isinstance(have, int) or have < 0:
         return None
-    told = {name: str(headers[name]) for name in TOLD_HEADERS if name in headers}
-    if any(not value.isprintable() for value in told.values()):
+    headers_kept = {name: str(headers[name]) for name in TOLD_HEADERS if name in headers}
+    if any(not value.isprintable() for value in headers_kept.values()):
         return None
-    return Request(number, method, path, told, body, have)
+    return Request(number, method, path, headers_kept, body, have)
 
 
 def _body(fields: Mapping[str, object]) -> bytes | None:
