@@ -195,7 +195,8 @@ class EndpointProvider:
             message = f"{_WHY_NOT} place for programs"
             raise Refused(message, hint="give `prompt`, or place it at another provider")
         if access is None:
-            raise Refused(f"no access to endpoint `{prompt.endpoint}` came with this run")
+            message = f"no access to endpoint `{prompt.endpoint}` came with this run"
+            raise Refused(message, hint="apply it with a controller of this version")
         model = prompt.model or next(iter(access.models), "")
 
         async def post(number: int, body: Mapping[str, Any]) -> Reply:

@@ -40,7 +40,8 @@ def parsed(text: str, schema: Mapping[str, Any]) -> Any:
         errors = validator.iter_errors(value)
         found = min(errors, key=lambda it: len(it.absolute_path), default=None)
     except _unresolved() as error:
-        raise Refused(f"prompt.schema refers to `{error}`, which it does not hold") from error
+        message = f"prompt.schema refers to `{error}`, which it does not hold"
+        raise Refused(message, hint="write it below `$defs`; nothing is fetched") from error
     if found is not None:
         raise Mismatch(f"at {found.json_path}: {found.message[:MESSAGE_CHARS_MAX]}")
     return value
@@ -72,5 +73,6 @@ def _validator(schema: str) -> Validator:
     try:
         Draft202012Validator.check_schema(document)
     except SchemaError as error:
-        raise Refused(f"prompt.schema must be a JSON Schema: {error.message}") from error
+        message = f"prompt.schema must be a JSON Schema: {error.message}"
+        raise Refused(message, hint="`{type: object, properties: {...}}` is one") from error
     return Draft202012Validator(document, registry=Registry())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -65,9 +65,9 @@ class Talk:
         what = "the sandbox cannot be written to"
         try:
             async with asking(what, deadline_s=self._deadline_s):
-                for at in range(0, len(text), WRITE_CHARACTERS):
+                for lines in _in_lines(text):
                     await self._process.send_session_command_input(
-                        self._session, self._command, text[at : at + WRITE_CHARACTERS]
+                        self._session, self._command, lines
                     )
         except FleetctlError as error:
             raise Unavailable(str(error)) from error
@@ -113,6 +113,20 @@ class Talk:
         except Exception as error:
             if not is_not_found(error):
                 raise
+
+
+def _in_lines(text: str) -> Iterator[str]:
+    """Whole lines, so many at once as one call takes. Never a part of one, however long it is:
+    Daytona ends what it is given with a newline, and would make two of it.
+    """
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if lines and sum(map(len, lines)) + len(line) > WRITE_CHARACTERS:
+            yield "".join(lines)
+            lines = []
+        lines.append(line)
+    if lines:
+        yield "".join(lines)
 
 
 _: type[talk.Talk] = Talk
