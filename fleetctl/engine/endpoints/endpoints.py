@@ -35,6 +35,7 @@ log = logging.getLogger("fleetctl.engine")
 
 KIND = "Endpoint"
 MISSING, NOT_READY = "EndpointMissing", "EndpointNotReady"
+TURN_GAP_S = 0.2  # between two turns at least, whoever wakes them
 REFRESH_S = 2.0  # between two looks at how busy they are
 PROBE_S = 15.0  # between two questions to servers that answer
 EAGER_S = 2.0  # and to such that do not
@@ -62,6 +63,7 @@ class Endpoints:
         self._keyless: dict[tuple[str, str], Unavailable] = {}
         self._served: list[Served] | None = None  # as the gateway was told last
         self._woken = asyncio.Event()
+        self._looked_at: dict[str, int] = {}  # uid -> the generation that a pass saw last
         self._seq = 0
 
     # -- starts ------------------------------------------------------------------------------------
@@ -178,7 +180,9 @@ class Endpoints:
     def status(self, track: Track) -> Status:
         assert isinstance(track.spec, EndpointSpec)
         row = track.resource
-        self._woken.set()  # it may be new, or another
+        if self._looked_at.get(row.uid) != row.generation:
+            self._looked_at[row.uid] = row.generation
+            self._woken.set()  # it is new, or another
         health = self._health.get((row.namespace, row.name))
         return standing(track.spec, health, self._state.store.calls.sum_of(row.uid))
 
@@ -190,6 +194,7 @@ class Endpoints:
             await woken(self._woken, REFRESH_S)
             self._woken.clear()
             await self.turn()
+            await asyncio.sleep(TURN_GAP_S)
 
     async def turn(self) -> None:
         if self._link is None or not self._declared():
