@@ -175,6 +175,10 @@ class RunStore(Protocol):
         """What all runs of a resource saved, the newest last."""
         ...
 
+    def calls_usd_of(self, uid: str) -> float:
+        """What the calls of model endpoints came to, of all runs of a resource."""
+        ...
+
     def metrics_of(self, run: str) -> Sequence[Metric]:
         """What the run reported, by seq."""
         ...
@@ -232,10 +236,6 @@ class CallStore(Protocol):
         """Put each in place of what was known, and add the difference to the endpoint's sum. By how
         much the USD of each rose; what is heard twice adds nothing.
         """
-        ...
-
-    def usd_of(self, uid: str) -> float:
-        """What all runs of an object came to."""
         ...
 
     def sum_of(self, endpoint_uid: str) -> Calls: ...

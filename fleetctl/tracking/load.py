@@ -57,6 +57,8 @@ def load(track: Track, runs: RunStore, *, rerun: bool = False) -> Work | None:
     if history.curves is not None:
         found = _told(found, history.curves, runs)
     replay(history, map(_discounted, found) if rerun else found)
+    if calls_usd := runs.calls_usd_of(resource.uid):
+        history.called(calls_usd)
     if controller.limits.checkpoints:
         for saved in runs.checkpoints_of(resource.uid):
             history.saved(saved)

@@ -84,7 +84,7 @@ def test_what_was_asked_of_an_endpoint_adds_up_once(store: SqliteStore) -> None:
     assert hear(3, 0.5) == [0.0]  # heard twice
     assert hear(5, 0.75) == [0.25]
     assert hear(9, 9.0, "nobody's") == [0.0]
-    assert store.calls.usd_of("u1") == 0.75
+    assert store.runs.calls_usd_of("u1") == 0.75
     assert store.calls.sum_of("e1") == Calls(calls=5, tries=5, tokens_in=50, usd=0.75)
     assert store.calls.sum_of("e2") == Calls()
     with store.transaction():

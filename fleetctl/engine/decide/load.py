@@ -55,7 +55,6 @@ class Reading:
         """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
         work = load(track, self._state.store.runs)
         if work is not None:
-            work.history.called(self._state.store.calls.usd_of(track.resource.uid))
             self._own(work)
             self._look_up(work)
         return work

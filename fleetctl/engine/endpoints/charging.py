@@ -6,10 +6,13 @@ totals: what is heard twice, after a crash of either side, is charged once.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.common.errors import StoreError
+from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import Asked, Calls
 from fleetctl.tracking.track import Track, track_of
 
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 _COUNTS = tuple(it.name for it in fields(Calls))
 _TIMES = ("waiting_ms_p50", "waiting_ms_p95", "answer_ms_p50", "answer_ms_p95")
+
+
+Charged = tuple[Track, float, Resource | None]  # USD; the row with its late status
 
 
 class Charging:
@@ -35,13 +41,21 @@ class Charging:
         uids = {name: self._endpoint(*name) for name in names}
         asked = [_asked(row, uids[row["endpoint"], row["namespace"]]) for row in rows]
         state, owners = self._state, [str(row.get("uid") or "") for row in rows]
-        with state.store.transaction():
-            risen = state.store.calls.keep(asked)
-            for uid, usd in zip(owners, risen, strict=True):
-                self._charge(uid, usd)
-            self._charges.write()
-        for row, uid, usd in zip(rows, owners, risen, strict=True):
+        risen: dict[str, float] = defaultdict(float)  # USD by uid
+        try:
+            with state.store.transaction():
+                for uid, usd in zip(owners, state.store.calls.keep(asked), strict=True):
+                    risen[uid] += usd
+                charged = [it for uid, usd in risen.items() if (it := self._charge(uid, usd))]
+                self._charges.write()
+        except StoreError:
+            self._charges.load()  # as it was before
+            raise
+        for track, usd, late in charged:
+            self._take(track, usd, late)
+        for row, uid in zip(rows, owners, strict=True):
             self._reserve(row, uid)
+        for uid, usd in risen.items():
             self._grants.heard(uid, usd)
         for uid in {*owners, *(it.endpoint_uid for it in asked if it.endpoint_uid)}:
             if uid in state.tracks:
@@ -52,15 +66,20 @@ class Charging:
         found = self._state.store.resources.get("Endpoint", name, namespace)
         return found.uid if found is not None else ""
 
-    def _charge(self, uid: str, usd: float) -> None:
+    def _charge(self, uid: str, usd: float) -> Charged | None:
+        """What the store is to know; None where nothing was spent, or of nobody who is there."""
         track = self._state.tracks.get(uid) or self._sleeping(uid)
         if track is None or not usd:
-            return
+            return None
         self._charges.add(track, usd, 0.0)
+        return track, usd, self._write_late(track, usd) if track.dormant else None
+
+    def _take(self, track: Track, usd: float, late: Resource | None) -> None:
+        """What memory is to know, once it is stored."""
         if track.work is not None:
             track.work.history.called(usd)
-        if track.dormant:
-            self._tell_late(track, usd)
+        if late is not None:
+            track.resource, track.status = late, json.loads(late.status)
         for account in self._budgets.shared(track):
             account.charged_usd += usd
 
@@ -69,8 +88,10 @@ class Charging:
         row = self._state.store.resources.of(uid)
         return track_of(row) if row is not None else None
 
-    def _tell_late(self, track: Track, usd: float) -> None:
-        """Into the status of an object that is over, which no pass writes any more."""
+    def _write_late(self, track: Track, usd: float) -> Resource | None:
+        """The row of an object that is over, whose status no pass writes any more; None where a
+        spec was written in between: then a pass writes it all.
+        """
         cost, budget = track.status.get("cost"), track.status.get("budget")
         status = dict(track.status)
         if isinstance(cost, dict):
@@ -81,8 +102,7 @@ class Charging:
         version = self._state.store.resources.put_status(
             row.uid, text, expected_version=row.version
         )
-        if version is not None:  # else a spec was written in between, and a pass tells it all
-            track.resource, track.status = replace(row, version=version, status=text), status
+        return None if version is None else replace(row, version=version, status=text)
 
     def _reserve(self, row: Mapping[str, Any], uid: str) -> None:
         """What calls under way may cost at worst counts as what live runs may."""

@@ -41,7 +41,7 @@ class Grants:
 
     def _heard(self, uid: str) -> float:
         if uid not in self._heard_usd:
-            self._heard_usd[uid] = self._state.store.calls.usd_of(uid)
+            self._heard_usd[uid] = self._state.store.runs.calls_usd_of(uid)
         return self._heard_usd[uid]
 
     def change(self) -> None:

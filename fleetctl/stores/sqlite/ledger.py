@@ -61,10 +61,6 @@ class SqliteCalls:
         earlier = before if known is not None else _NO_CALLS
         return tuple(now - was for now, was in zip(total, earlier, strict=True))
 
-    def usd_of(self, uid: str) -> float:
-        ((usd,),) = self._session.read("calls_usd", (uid,))
-        return float(usd)
-
     def sum_of(self, endpoint_uid: str) -> Calls:
         found = list(self._session.read("read_asked", (endpoint_uid,)))
         return Calls(*found[0]) if found else Calls()

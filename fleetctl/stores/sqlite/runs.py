@@ -91,6 +91,10 @@ class SqliteRuns:
         rows = self._session.read("checkpoints_of", found[0]) if found else ()
         return [Saved(*row) for row in rows]
 
+    def calls_usd_of(self, uid: str) -> float:
+        ((usd,),) = self._session.read("calls_usd", (uid,))
+        return float(usd)
+
     def last_step(self, run: str) -> int | None:
         ((step,),) = self._session.read("last_step", (run,))
         return None if step is None else int(step)

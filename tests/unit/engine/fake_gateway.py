@@ -21,6 +21,7 @@ class FakeGateway:
         self.sick: dict[str, str] = {}  # name of an endpoint -> what is wrong with its server
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}  # the ledger
         self.seq = 0
+        self.looks = 0  # how often somebody asked how the endpoints stand
 
     def kill(self) -> None:
         """What was under way is charged with its worst case when it is up again."""
@@ -100,6 +101,7 @@ class FakeGateway:
 
     async def health(self, *, max_age_s: float) -> Sequence[Mapping[str, Any]]:
         self._must_answer()
+        self.looks += 1
         return [
             {
                 "name": it.name,
@@ -108,7 +110,9 @@ class FakeGateway:
                 "reason": "ServerUnreachable" if it.name in self.sick else "Ready",
                 "message": self.sick.get(it.name, ""),
                 "hint": "start the server" if it.name in self.sick else "",
-                "servers": [{"url": "http://a", "state": "Ready", "in_flight": 1, "slots": 4}],
+                "servers": [
+                    {"url": "http://a", "state": "Ready", "in_flight": self.looks, "slots": 4}
+                ],
                 "concurrency": 4,
                 "queue": 2,
             }

@@ -11,6 +11,7 @@ import pytest
 
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.providers.contract.base import RunRequest
+from fleetctl.tracking.load import work_of
 from tests.unit.engine.fake_gateway import FakeGateway
 from tests.unit.engine.fake_world import Fleet, tasks
 
@@ -286,3 +287,40 @@ async def test_equal_work_is_used_again_only_where_it_asked_the_same_model() -> 
         await turn(made)
         assert made.status("three").get("cached", 0) == 0
         assert len(made.runs("three")) == 1
+
+
+async def test_what_a_disk_refused_is_taken_in_once_when_it_is_heard_again() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await made.apply("Budget", "all", {"maxCost": 10.0, "period": "total"})
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking(budget={"maxCost": 5.0}))
+        (order,) = orders(made)
+        assert gateway.ask(order.run, usd=1.25)
+        made.fail_commits = 1
+        await made.engine.endpoints.hear(wait_s=0.0)
+        await turn(made)
+        assert made.status("all")["used"] == 1.25
+        assert made.status("ask")["budget"]["used"] == 1.25
+
+
+async def test_what_plans_read_has_the_cost_of_calls() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking())
+        (order,) = orders(made)
+        assert gateway.ask(order.run, usd=1.25)
+        await turn(made)
+        history = work_of(made.row("ask"), made.store.runs).history
+        assert (history.charged_usd, history.spent_usd) == (1.25, 1.25)
+
+
+async def test_a_busy_endpoint_does_not_keep_the_controller_busy() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        tending = asyncio.ensure_future(made.engine.endpoints.tend())
+        for _ in range(20):  # each look finds it busier than the last
+            await made.settle()
+        tending.cancel()
+        assert 1 <= gateway.looks <= 2
