@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fleetctl.apply.forecast import Forecast
     from fleetctl.daemon.api import Api
     from fleetctl.engine.engine import Engine
+    from fleetctl.engine.execute.secrets import SecretValues
     from fleetctl.engine.shared.settings import Settings
     from fleetctl.providers.contract.base import Backend
     from fleetctl.stores.base import Store
@@ -70,35 +71,10 @@ async def _serve(
 ) -> None:
     from fleetctl.daemon.adoption.adopt import Adopter
     from fleetctl.daemon.api import Api
-    from fleetctl.engine.engine import Engine
     from fleetctl.engine.execute.secrets import SecretValues
-    from fleetctl.gateway.reach.gateway import DIRECTORY
-    from fleetctl.gateway.reach.process import GatewayProcess
-    from fleetctl.tracking.sources import Sources
-    from fleetctl.wandb.client import connector
-    from fleetctl.wiring.accounts import Accounts
 
     secrets = SecretValues(store, os.environ)
-    engines: list[Engine] = []
-    accounts = Accounts(
-        home,
-        store_id=store.store_id,
-        notify=lambda run: engines[0].notify(run),
-        environ=secrets.value,
-    )
-    engine = Engine(
-        store=store,
-        providers=accounts.backends,
-        clock=SystemClock(),
-        settings=settings,
-        secrets=secrets.resolve,
-        accounts=accounts,
-        sources=Sources(home),
-        wandb=connector(),
-        gateway=GatewayProcess(home / DIRECTORY),
-    )
-    providers = engine.state.providers
-    engines.append(engine)
+    engine, accounts = _engine(home, store, settings, secrets)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, engine.stop)
@@ -107,7 +83,7 @@ async def _serve(
         engine.market,
         secrets,
         shutdown=engine.stop,
-        forecaster=partial(_forecast, home, providers),
+        forecaster=partial(_forecast, home, engine.state.providers),
         adopter=Adopter(engine.state, engine.market, accounts.orphans),
     )
     _recover(home, engine, accounts)
@@ -127,6 +103,39 @@ async def _serve(
             watch.cancel()
         door.close()
         await accounts.close()
+
+
+def _engine(
+    home: Path, store: Store, settings: Settings, secrets: SecretValues
+) -> tuple[Engine, Accounts]:
+    """The engine, wired to the world, and the accounts that it works with."""
+    from fleetctl.engine.engine import Engine
+    from fleetctl.gateway.reach.gateway import DIRECTORY
+    from fleetctl.gateway.reach.process import GatewayProcess
+    from fleetctl.tracking.sources import Sources
+    from fleetctl.wandb.client import connector
+    from fleetctl.wiring.accounts import Accounts
+
+    engines: list[Engine] = []
+    accounts = Accounts(
+        home,
+        store_id=store.store_id,
+        notify=lambda run: engines[0].notify(run),
+        environ=secrets.value,
+    )
+    engine = Engine(
+        store=store,
+        providers=accounts.backends,
+        clock=SystemClock(),
+        settings=settings,
+        secrets=secrets.resolve,
+        accounts=accounts,
+        sources=Sources(home),
+        wandb=connector(),
+        gateway=GatewayProcess(home / DIRECTORY),
+    )
+    engines.append(engine)
+    return engine, accounts
 
 
 def _recover(home: Path, engine: Engine, accounts: Accounts) -> None:

@@ -1,4 +1,4 @@
-"""What the two sides of the gateway share. Control writes what it is told, data the rest."""
+"""What the two sides of the gateway share. Control writes endpoints and grants, data the rest."""
 
 import asyncio
 from collections import OrderedDict

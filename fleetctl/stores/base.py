@@ -202,7 +202,7 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Calls:
     """What was asked of an endpoint: sums. hits: answers that a cache gave. refused: by a limit or
-    a budget. unpriced: calls of models whose price nobody knows.
+    a budget. unpriced: calls of models of unknown price.
     """
 
     calls: int = 0

@@ -23,8 +23,6 @@ from fleetctl.specs.values.scalars import (
 OPENAI_KEY = "OPENAI_API_KEY"
 SERVERS_MAX = 64
 SLOTS_MAX = 4096  # of one server; more is a mistake in the file
-OLLAMA_SLOTS = 1  # OLLAMA_NUM_PARALLEL of a server that nobody told another number
-UNKNOWN_SLOTS = 64  # tried at most where nobody says what a server takes at once
 # What only the gateway does.
 DIRECT_WITHOUT = ("concurrency", "limits", "retry", "cache", "prices", "max_fallback_share")
 Api = Literal["openai", "ollama"]
@@ -39,7 +37,7 @@ class Server(Spec):
     slots: Annotated[PositiveCount, Field(le=SLOTS_MAX)] | None = Field(
         default=None,
         description="Requests that it works on at once; default: 1 of Ollama, else found by trying"
-        f" up to {UNKNOWN_SLOTS}.",
+        " up to 64.",
     )
     api: Api | None = Field(default=None, description="Its protocol; default: the endpoint's.")
 
@@ -178,7 +176,7 @@ class EndpointSpec(Spec):
     prices: dict[Alias, ModelPrice] = Field(
         default_factory=dict,
         max_length=100,
-        description="By what tasks ask for; default: not known, which is told, never 0.",
+        description="By what tasks ask for; default: unknown, and counted so, never 0.",
     )
     reach: Literal["Gateway", "Direct"] = Field(
         default="Gateway",
@@ -213,14 +211,3 @@ class EndpointSpec(Spec):
             if urls.count(url) > 1:
                 raise ValueError(f"the server `{url}` is listed twice; give it more `slots`")
         return self
-
-    @property
-    def slots(self) -> int:
-        """Over all servers, as far as anybody says."""
-        return sum(self.slots_of(server) for server in self.servers)
-
-    def slots_of(self, server: Server) -> int:
-        if server.slots is not None:
-            return server.slots
-        api = server.api or self.api
-        return OLLAMA_SLOTS if api == "ollama" else UNKNOWN_SLOTS

@@ -46,7 +46,7 @@ Health = Mapping[str, Any]
 
 
 class Link(NamedTuple):
-    """The gateway, what it is told and what is heard of it."""
+    """The gateway, the grants that it has, and the charges that come of it."""
 
     gateway: Gateway
     grants: Grants
@@ -61,7 +61,7 @@ class Endpoints:
         self._health: dict[tuple[str, str], Health] = {}  # by namespace and name
         self._trouble: Unavailable | None = None  # with the gateway itself
         self._keyless: dict[tuple[str, str], Unavailable] = {}
-        self._served: list[Served] | None = None  # as the gateway was told last
+        self._served: list[Served] | None = None  # the set that the gateway has
         self._woken = asyncio.Event()
         self._looked_at: dict[str, int] = {}  # uid -> the generation that a pass saw last
         self._seq = 0

@@ -27,7 +27,7 @@ class Grants:
     def __init__(self, state: State, gateway: Gateway, budgets: Budgets) -> None:
         self._state, self._gateway, self._budgets = state, gateway, budgets
         self._heard_usd: dict[str, float] = {}  # by uid, as far as the store knows
-        self._granted: dict[str, Grant] = {}  # by run, as its start was told
+        self._granted: dict[str, Grant] = {}  # by run, as its start named it
         self._wanted, self._sent = 0, -1  # versions
         self._sending: asyncio.Future[None] | None = None
         self._totals: Mapping[str, float] = {}
@@ -53,7 +53,7 @@ class Grants:
         return self._sent < self._wanted
 
     def has(self, run: str) -> bool:
-        """Whether the gateway was told last that this run may call."""
+        """Whether the last grants that the gateway took hold this run."""
         return run in self._granted
 
     async def admit(self, grant: Grant) -> bool:

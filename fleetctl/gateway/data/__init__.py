@@ -1,1 +1,1 @@
-"""The tasks' side of the gateway: what they ask, and how it is told to them."""
+"""The tasks' side of the gateway: their requests, and the answers."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 BUSY = (408, 429, 503)
-UNKNOWN_SLOTS = 64  # tried at most where nobody says what a server takes at once
-FIRST = 8  # of a server that nobody knows; doubled at each full round until it is too much
+UNKNOWN_SLOTS = 64  # tried at most where `slots` is left out
+FIRST = 8  # of a server of unknown slots; doubled at each full round until it is too much
 SLOWER, MORE = 2.0, 1.1  # twice as slow, without a tenth more answers a second, is too much
 
 

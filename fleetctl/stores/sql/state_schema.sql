@@ -150,7 +150,7 @@ CREATE TABLE calls (
     fallbacks INTEGER NOT NULL,
     hits INTEGER NOT NULL,         -- answers that a cache gave
     refused INTEGER NOT NULL,      -- by a limit or a budget
-    unpriced INTEGER NOT NULL,     -- calls of models whose price nobody knows
+    unpriced INTEGER NOT NULL,     -- calls of models of unknown price
     tokens_in INTEGER NOT NULL,
     tokens_out INTEGER NOT NULL,
     usd REAL NOT NULL,

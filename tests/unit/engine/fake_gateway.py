@@ -1,4 +1,4 @@
-"""A gateway without a process: it keeps what it was told, and counts what a test says was asked.
+"""A gateway without a process: it keeps endpoints and grants, and counts the calls that tests make.
 Its ledger outlives its life, as the real one's does.
 """
 

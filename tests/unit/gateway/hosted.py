@@ -1,14 +1,13 @@
 """The gateway in the loop of the test, where it is no matter that it is a process of its own."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 from fleetctl.gateway.endpoints import Endpoint
 from fleetctl.gateway.serving import serving
 from tests.emulators.llm.server import Model
-from tests.unit.gateway.test_process import Gateway
+from tests.unit.gateway.test_process import Gateway, before
 
 
 class Hosted(Gateway):
@@ -26,18 +25,5 @@ class Hosted(Gateway):
         await self._life.aclose()
 
 
-@asynccontextmanager
-async def hosting(directory: Path, *servers: Model) -> AsyncIterator[Hosted]:
-    """Endpoint `small` of these servers, and a grant for run `r1`."""
-    for server in servers:
-        await server.start()
-    gateway = Hosted(directory)
-    await gateway.start()
-    try:
-        await gateway.declare(list(servers))
-        await gateway.grant("r1")
-        yield gateway
-    finally:
-        await gateway.stop()
-        for server in servers:
-            await server.stop()
+def hosting(directory: Path, *servers: Model) -> AbstractAsyncContextManager[Hosted]:
+    return before(Hosted(directory), *servers)

@@ -5,10 +5,10 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 
@@ -113,11 +113,18 @@ class Gateway:
         return {row["run"]: row for row in (await self.usage(0))["rows"]}
 
 
+G = TypeVar("G", bound=Gateway)
+
+
+def living(directory: Path, *servers: Model) -> AbstractAsyncContextManager[Gateway]:
+    return before(Gateway(directory), *servers)
+
+
 @asynccontextmanager
-async def living(directory: Path, *servers: Model) -> AsyncIterator[Gateway]:
+async def before(gateway: G, *servers: Model) -> AsyncIterator[G]:
+    """Endpoint `small` of these servers, and a grant for run `r1`."""
     for server in servers:
         await server.start()
-    gateway = Gateway(directory)
     await gateway.start()
     try:
         await gateway.declare(list(servers))
