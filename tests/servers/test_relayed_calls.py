@@ -42,8 +42,10 @@ print(json.load(ask("first"))["choices"][0]["message"]["content"], flush=True)
 words = []
 for line in ask("second in pieces", stream=True):
     if line.startswith(b"data: {"):
-        words.append(json.loads(line[6:])["choices"][0]["delta"]["content"])
-        print("piece", words[-1], flush=True)
+        delta = json.loads(line[6:])["choices"][0]["delta"]
+        if "content" in delta:
+            words.append(delta["content"])
+            print("piece", words[-1], flush=True)
 key = "sk-canary" + "-of-the-server"
 for top in ("/tmp", "/root", "/home", "/.fleetctl", "/proc/self/environ", "/proc/1/environ"):
     for path, _, names in [(top, [], [""])] if top[1:5] == "proc" else os.walk(top):

@@ -189,18 +189,16 @@ def _openai(text: str, words: int, body: dict[str, Any], *, usage: bool) -> list
         }
         whole = {**head, "object": "chat.completion", "choices": [choice], **told}
         return [json.dumps(whole).encode()]
-    rows: list[dict[str, Any]] = [
-        {
-            **head,
-            "object": "chat.completion.chunk",
-            "choices": [
-                {"index": 0, "delta": {"role": "assistant", "content": part}, "finish_reason": None}
-            ],
-        }
+    chunk = {**head, "object": "chat.completion.chunk"}
+    deltas: list[dict[str, Any]] = [
+        {"index": 0, "delta": {"role": "assistant", "content": part}, "finish_reason": None}
         for part in text.split(" ")
     ]
+    # Without it litellm takes a stream for one that broke off.
+    deltas.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    rows: list[dict[str, Any]] = [{**chunk, "choices": [delta]} for delta in deltas]
     if told and (body.get("stream_options") or {}).get("include_usage"):
-        rows.append({**head, "object": "chat.completion.chunk", "choices": [], **told})
+        rows.append({**chunk, "choices": [], **told})
     return [f"data: {json.dumps(row)}\n\n".encode() for row in rows] + [b"data: [DONE]\n\n"]
 
 

@@ -27,7 +27,7 @@ async def test_the_openai_client_chats_streams_and_embeds(tmp_path: Path) -> Non
             model="chat", messages=HI, stream=True
         )
         parts = [chunk.choices[0].delta.content async for chunk in stream]
-        assert parts == ["echo:", "say", "it"]
+        assert parts == ["echo:", "say", "it", None]
         rows = await client.embeddings.create(model="chat", input=["b"], encoding_format="float")
         assert rows.data[0].embedding == embedding("b")
         with pytest.raises(openai.RateLimitError):

@@ -42,7 +42,7 @@ async def test_a_stream_costs_what_its_server_counted_and_looks_as_it_was_asked(
     async with hosting(tmp_path, model) as gateway:
         reply = await gateway.ask("r1", "one two", stream=True)
         assert b"usage" not in reply.raw and reply.raw.endswith(b"data: [DONE]\n\n")
-        assert reply.raw.count(b"data:") == 4  # three words and the end
+        assert reply.raw.count(b"data:") == 5  # three words, why it ends, and the end
         assert await tokens(gateway) == model.tokens
         asked = {"include_usage": True}
         reply = await gateway.ask("r1", "one two", stream=True, stream_options=asked)
