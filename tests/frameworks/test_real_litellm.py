@@ -19,6 +19,7 @@ from tests.unit.gateway.test_process import in_loop
 SCRIPT = Path(__file__).parent / "scripts/llm_clients.py"
 PYTHON = os.environ.get("FLEETCTL_TEST_DSPY", "")
 pytestmark = pytest.mark.skipif(not PYTHON, reason="`make test-frameworks` runs it")
+HANG_S = 600
 CALLS = 11  # one each, two streams, four at once, embeddings of two texts (counted twice), dspy
 
 
@@ -38,7 +39,11 @@ async def test_litellm_and_dspy_chat_stream_and_embed(tmp_path: Path) -> None:
         script = await asyncio.create_subprocess_exec(
             PYTHON, str(SCRIPT), env=env, stdout=asyncio.subprocess.PIPE
         )
-        printed, _ = await script.communicate()
+        try:
+            printed, _ = await asyncio.wait_for(script.communicate(), HANG_S)
+        finally:
+            if script.returncode is None:
+                script.kill()
         assert script.returncode == 0
         answers = json.loads(printed.splitlines()[-1])
         assert (answers["openai"], answers["ollama"]) == ("echo: say it",) * 2
