@@ -48,6 +48,7 @@ class Account:
     charged_usd: float = 0.0  # of runs that are over
     reserved_usd: float = 0.0  # worst cases of live runs; infinite when one has no limit of time
     accrued_usd: float = 0.0  # what live runs have cost so far, a part of the reserved
+    calling_usd: float = 0.0  # worst cases of calls of models under way, a part of the reserved
     # Of runs that began before there was a cap, and whose price nobody knew. They count as if they
     # cost what the run that would start costs: never nothing.
     unpriced_s: float = 0.0
@@ -60,6 +61,11 @@ class Account:
     @property
     def left_usd(self) -> float:
         return max(0.0, self.cap.max_usd - self.committed_usd)
+
+    @property
+    def left_for_calls_usd(self) -> float:
+        """What calls of models may come to beside what is charged: those under way, too."""
+        return max(0.0, self.cap.max_usd - self.charged_usd - self.reserved_usd + self.calling_usd)
 
     @property
     def over(self) -> tuple[str, str]:

@@ -12,7 +12,9 @@ from fleetctl.gateway.keeping.kept import Kept
 from fleetctl.gateway.keeping.ledger import Key, Ledger
 from fleetctl.gateway.keeping.signal import Signal
 from fleetctl.gateway.numbered import Numbered
+from fleetctl.gateway.reach.gateway import SharedCap
 
+ROUNDING_USD = 1e-9  # of sums
 TIMED_MAX = 2048  # runs and endpoints whose times are kept
 
 
@@ -30,13 +32,22 @@ class State:
     ended: asyncio.Event
     endpoints: dict[tuple[str, str], Endpoint] = field(default_factory=dict)  # namespace, name
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)  # by token
-    caps: dict[str, float] = field(default_factory=dict)  # by uid, USD
+    caps: list[SharedCap] = field(default_factory=list)
     granted: asyncio.Event = field(default_factory=asyncio.Event)
     money: Signal = field(default_factory=Signal)
     times: OrderedDict[Key, Times] = field(default_factory=OrderedDict)
     numbered: Numbered = field(default_factory=Numbered)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # numbered calls under way
     heard: bool = True  # the controller spoke since the last look
+
+    def exceeded(self, uid: str, more_usd: float) -> SharedCap | None:
+        """The first cap that calls of so much more, of this object, would exceed."""
+        for cap in self.caps:
+            if uid in cap.uids:
+                total_usd = cap.total_usd(self.ledger.usd_of)
+                if total_usd + more_usd > cap.usd + ROUNDING_USD:
+                    return cap
+        return None
 
     def times_of(self, key: Key) -> Times:
         found = self.times.get(key)

@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+from fleetctl.controllers.model import Resource
 from fleetctl.engine.endpoints import charging
 from fleetctl.engine.endpoints.grants import Grants
+from fleetctl.engine.shared.state import State
+from fleetctl.gateway.reach.gateway import SharedCap
 from fleetctl.stores.base import Asked
 from fleetctl.stores.sqlite.ledger import SqliteCalls
 from tests.unit.engine.fake_gateway import FakeGateway
@@ -57,13 +60,13 @@ class Life:
     # -- what happens ------------------------------------------------------------------------------
 
     async def ask(self) -> None:
-        for run in self.some(sorted(self.gateway.grants)):
+        for run in self.some(list(self.gateway.grants)):
             usd = self.random.choice((0.0, 0.01, 0.05))
             many = {"calls": self.random.choice((1, 16)), "tries": self.random.choice((1, 18))}
             self.gateway.ask(run, usd=usd, reserved_usd=self.random.choice((0.0, 0.1)), **many)
 
     async def settle(self) -> None:
-        held = sorted(run for (run, _), row in self.gateway.rows.items() if row["reserved_usd"])
+        held = [run for (run, _), row in self.gateway.rows.items() if row["reserved_usd"]]
         for run in self.some(held):
             row = self.gateway.rows[run, "small"]
             self.gateway.settle(run, self.random.random() * row["reserved_usd"])
@@ -75,7 +78,7 @@ class Life:
 
     async def finish(self) -> None:
         local = self.fleet.local
-        for run in self.some(sorted(box.working for box in local.boxes.values() if box.working)):
+        for run in self.some([box.working for box in local.boxes.values() if box.working]):
             order = local.orders[run]
             local.finish(order.index, of=order.resource)
             await self.fleet.settle()
@@ -138,17 +141,26 @@ def count_no_retry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(charging, "_asked", wrong)
 
 
-def give_each_all_that_is_left(patch: pytest.MonkeyPatch) -> None:
-    divided = Grants._capped
+def cap_each_alone(patch: pytest.MonkeyPatch) -> None:
+    capped = Grants._capped
 
-    def wrong(grants: Grants, uids: set[str]) -> dict[str, float]:
-        return {key: cap for uid in uids for key, cap in divided(grants, {uid}).items()}
+    def wrong(grants: Grants) -> list[SharedCap]:
+        return [replace(cap, uids=(uid,)) for cap in capped(grants) for uid in cap.uids]
 
     patch.setattr(Grants, "_capped", wrong)
 
 
+def forget_who_is_over(patch: pytest.MonkeyPatch) -> None:
+    def wrong(state: State, uid: str) -> Resource | None:
+        track = state.tracks.get(uid)
+        return None if track is None else track.resource
+
+    patch.setattr(State, "resource_of", wrong)
+
+
 @pytest.mark.parametrize(
-    "plant", [charge_all_again, count_a_batch_once, count_no_retry, give_each_all_that_is_left]
+    "plant",
+    [charge_all_again, count_a_batch_once, count_no_retry, cap_each_alone, forget_who_is_over],
 )
 def test_a_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

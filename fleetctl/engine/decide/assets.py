@@ -59,7 +59,7 @@ def asset_status(
     if resource.uid not in state.tracks:
         return status
     if resource.kind == FUNCTION:
-        status |= budgets.warming.status(track, budgets.shared(track), now_s)
+        status |= budgets.warming.status(track, budgets.shared(track.resource), now_s)
     if resource.kind == PROVIDER:
         stands = provider_status(state, admission, resource.name)
         # Of one that is to go, what it waits for says more than how full it is.
@@ -71,7 +71,7 @@ def _afforded(state: State, budgets: Budgets, track: Track, plan: Plan) -> Plan:
     """The plan of an asset; one that would keep what no budget pays for waits for money."""
     if not any(isinstance(action, EnsureFunction) for action in plan.actions):
         return plan
-    denied = budgets.warming.denied(track, budgets.shared(track))
+    denied = budgets.warming.denied(track, budgets.shared(track.resource))
     if denied is None:
         return plan
     budgets.denied(track)

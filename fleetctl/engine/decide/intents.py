@@ -192,7 +192,7 @@ class Intents:
     def drop(self, track: Track) -> None:
         uid = track.resource.uid
         if track.resource.kind == FUNCTION:
-            self._budgets.warming.gone(track, self._budgets.shared(track))
+            self._budgets.warming.gone(track, self._budgets.shared(track.resource))
         self._state.store.cache.forget(uid)
         self._state.store.calls.forget(uid)
         self._state.store.resources.delete(uid)

@@ -80,7 +80,7 @@ class Charging:
             track.work.history.called(usd)
         if late is not None:
             track.resource, track.status = late, json.loads(late.status)
-        for account in self._budgets.shared(track):
+        for account in self._budgets.shared(track.resource):
             account.charged_usd += usd
 
     def _sleeping(self, uid: str) -> Track | None:

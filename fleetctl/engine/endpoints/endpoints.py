@@ -221,14 +221,21 @@ class Endpoints:
         if self._link is None or self._served is None:
             return
         try:
-            self._seq, rows = await self._link.gateway.usage(self._seq, wait_s=wait_s)
+            await self._hear(self._link, wait_s)
+        except Unavailable:
+            self._woken.set()
+
+    async def _hear(self, link: Link, wait_s: float) -> None:
+        """Raises Unavailable."""
+        version = link.grants.version
+        try:
+            self._seq, rows = await link.gateway.usage(self._seq, wait_s=wait_s)
             if rows:
-                self._link.charging.hear(rows)
+                link.charging.hear(rows)
+            link.grants.all_heard(version)
         except StoreError as error:
             self._seq = 0  # heard once more, which adds nothing twice
             log.error("calls not stored", extra={"error": str(error)})
-        except Unavailable:
-            self._woken.set()
 
     async def close(self) -> None:
         if self._link is not None:
@@ -248,6 +255,9 @@ class Endpoints:
             await gateway.serve(wanted)
             self._served = wanted
             grants.change()
+        if self._seq == 0:
+            await self._hear(link, 0.0)  # what an earlier controller let ask
+        grants.recount()
         await grants.send()
         if anew:
             self._relay(link)

@@ -1,19 +1,20 @@
 """Who may call which endpoint, and how much all calls of an object may come to. Told to the gateway
 whole, at each change, before the run that it is for begins.
 
-A cap is absolute: what the calls of an object have come to, and its share of what its budgets have
-left. So it holds whatever the gateway does between two words of ours, and when either is killed.
+A cap is absolute and of all objects that share a budget: what their calls have come to as far as it
+is charged, and what else the budget has for calls. The gateway counts what they come to together,
+which it alone knows at any time. So it holds whatever is asked between two words of ours, whichever
+objects ask, and when either side is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.money.budget import TINY_USD, Account, OnExceeded
-from fleetctl.gateway.reach.gateway import Gateway, Grant
+from fleetctl.gateway.reach.gateway import Gateway, Grant, SharedCap
 
 if TYPE_CHECKING:
     from fleetctl.engine.money.budgets import Budgets
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 
 class Grants:
-    """What calls under way may cost at worst is in State.calling_usd."""
-
     def __init__(self, state: State, gateway: Gateway, budgets: Budgets) -> None:
         self._state, self._gateway, self._budgets = state, gateway, budgets
         self._heard_usd: dict[str, float] = {}  # by uid, as far as the store knows
@@ -31,10 +30,13 @@ class Grants:
         self._wanted, self._sent = 0, -1  # versions
         self._sending: asyncio.Future[None] | None = None
         self._totals: Mapping[str, float] = {}
-        self._caps: Mapping[str, float] = {}
+        self._caps: Sequence[SharedCap] = ()
+        # By uid, the last message that let it ask: its calls may have come to more than was heard.
+        self._asking: dict[str, int] = {}
 
     def heard(self, uid: str, usd: float) -> None:
         """The calls of an object have come to so much more, which the store knows by now."""
+        self._asking.setdefault(uid, self._sent)
         if usd and uid in self._heard_usd:
             self._heard_usd[uid] += usd
         self.change()
@@ -43,6 +45,24 @@ class Grants:
         if uid not in self._heard_usd:
             self._heard_usd[uid] = self._state.store.runs.calls_usd_of(uid)
         return self._heard_usd[uid]
+
+    @property
+    def version(self) -> int:
+        """Of the message that the gateway took last."""
+        return self._sent
+
+    def all_heard(self, version: int) -> None:
+        """All that was asked until the gateway took that message, and some while after, is known:
+        who may not ask since, and has no call under way, asks nothing more.
+        """
+        for uid in [it for it, last in self._asking.items() if last < version]:
+            if uid not in self._state.calling_usd:
+                del self._asking[uid]
+
+    def recount(self) -> None:
+        """Budgets change by themselves, with the sandboxes that they pay for and with the day."""
+        if self._sent == self._wanted and self._capped() != self._caps:
+            self.change()
 
     def change(self) -> None:
         """The gateway is to be told anew."""
@@ -63,8 +83,11 @@ class Grants:
         self._granted[grant.run] = grant
         self.change()
         await self.send()
-        cap_usd = self._caps.get(grant.uid)
-        return cap_usd is None or self._totals.get(grant.uid, 0.0) <= cap_usd + TINY_USD
+        return all(
+            cap.total_usd(lambda uid: self._totals.get(uid, 0.0)) <= cap.usd + TINY_USD
+            for cap in self._caps
+            if grant.uid in cap.uids
+        )
 
     async def send(self) -> None:
         """One message for all who changed something meanwhile. Raises Unavailable."""
@@ -82,7 +105,8 @@ class Grants:
             await asyncio.sleep(0)  # the other starts of this tick go with it
             sending = self._wanted
             grants = list(self._live())
-            self._caps = self._capped({it.uid for it in grants})
+            self._asking.update(dict.fromkeys({it.uid for it in grants}, sending))
+            self._caps = self._capped()
             self._totals = await self._gateway.grant(grants, self._caps)
             self._sent = sending
         finally:
@@ -99,25 +123,26 @@ class Grants:
                     self._granted[name] = grant
                     yield grant
 
-    def _capped(self, uids: set[str]) -> dict[str, float]:
-        """Of those whose calls are under a budget: what is left goes in equal parts to all objects
-        that share it, and is divided anew when it is heard what they asked.
-        """
-        works = {it: track.work for it in uids if (track := self._state.tracks.get(it))}
+    def _capped(self) -> list[SharedCap]:
+        """One for each budget that stops what is beyond it, of all whose calls it pays."""
         now_s = self._state.clock.now_s()
-        accounts: dict[str, list[Account]] = {}
-        for uid, work in works.items():
-            if work is not None:
-                paid = self._budgets.allowance(work, now_s).accounts
-                accounts[uid] = [it for it in paid if it.cap.on_exceeded is not OnExceeded.WARN]
-        sharing = Counter(id(it) for paid in accounts.values() for it in paid)
-        return {
-            uid: self._heard(uid)
-            + self._state.calling_usd.get(uid, 0.0)
-            + min(it.left_usd / sharing[id(it)] for it in paid)
-            for uid, paid in accounts.items()
-            if paid
-        }
+        payers: dict[int, Account] = {}
+        paying: dict[int, list[str]] = {}  # uids
+        for uid in sorted(self._asking.keys() | self._state.calling_usd.keys()):
+            track, caller = self._state.tracks.get(uid), self._state.resource_of(uid)
+            if caller is None:
+                continue  # it is deleted, and nobody is charged
+            accounts: Sequence[Account] = self._budgets.shared(caller)
+            if track is not None and track.work is not None:
+                accounts = self._budgets.allowance(track.work, now_s).accounts
+            for account in accounts:
+                if account.cap.on_exceeded is not OnExceeded.WARN:
+                    payers[id(account)] = account
+                    paying.setdefault(id(account), []).append(uid)
+        return [
+            SharedCap(tuple(uids), sum(map(self._heard, uids)) + payers[key].left_for_calls_usd)
+            for key, uids in paying.items()
+        ]
 
 
 def _heard_of(sent: asyncio.Future[None]) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money import budget
 from fleetctl.controllers.money.budget import Account, Allowance, Cap, OnExceeded
 from fleetctl.engine.money import reservations
@@ -72,20 +73,20 @@ class Budgets:
 
     def allowance(self, work: Work, now_s: float) -> Allowance:
         """What the next pass of this object may spend."""
-        shared = self.shared(work.track)
+        shared = self.shared(work.resource)
         own = self._own(work, now_s)
         accounts = [*([own] if own is not None else []), *shared]
         unit = KINDS[work.resource.kind].unit
         return Allowance(accounts, own, unit, _left(work))
 
-    def shared(self, track: Track) -> list[Account]:
+    def shared(self, resource: Resource) -> list[Account]:
         """The accounts of the Budgets that select this object."""
         return [
             self._accounts[budget_.resource.uid]
             for budget_, spec in self._budgets()
             if budget_.resource.uid in self._accounts
-            and budget_.resource.namespace == track.resource.namespace
-            and budget.selects(spec.selector, track.resource.labels)
+            and budget_.resource.namespace == resource.namespace
+            and budget.selects(spec.selector, resource.labels)
         ]
 
     def account(self, track: Track, spec: BudgetSpec, now_s: float) -> Account:
@@ -137,6 +138,12 @@ class Budgets:
                 reservations.reserve(self._state, account, other, now_s)
             elif about.kind == FUNCTION:
                 self.warming.reserve(account, other, first_s=start_s, now_s=now_s)
+        for uid, usd in self._state.calling_usd.items():
+            caller = self._state.resource_of(uid)
+            if caller is None or caller.namespace != namespace:
+                continue
+            if budget.selects(spec.selector, caller.labels):
+                reservations.reserve_calls(account, usd)
         return account
 
     def _own(self, work: Work, now_s: float) -> Account | None:
@@ -154,6 +161,8 @@ class Budgets:
         )
         account = Account(cap, charged_usd=history.charged_usd, unpriced_s=history.unpriced_s)
         reservations.reserve(self._state, account, work.track, now_s)
+        calling_usd = self._state.calling_usd.get(work.resource.uid, 0.0)
+        reservations.reserve_calls(account, calling_usd)
         return account
 
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 
 def reserve(state: State, account: Account, track: Track, now_s: float) -> None:
-    """Add the live runs of an object, and the calls of endpoints that they make now."""
+    """Add the live runs of an object."""
     work = track.work
-    account.reserved_usd += state.calling_usd.get(track.resource.uid, 0.0)
     for run in _live(state, track):
         worst_usd = None if work is None else _worst_now_usd(state, work, run, now_s)
         usd = budget.reserved_usd(run, worst_usd=worst_usd, now_s=now_s)
@@ -31,6 +30,12 @@ def reserve(state: State, account: Account, track: Track, now_s: float) -> None:
         else:
             account.reserved_usd += usd
             account.accrued_usd += budget.accrued_usd(run, now_s)
+
+
+def reserve_calls(account: Account, usd: float) -> None:
+    """Add calls of models that are under way; they may outlast the object that asks."""
+    account.calling_usd += usd
+    account.reserved_usd += usd
 
 
 def terms_of(state: State, provider: str) -> Terms:

@@ -7,6 +7,7 @@ from random import Random
 from typing import Protocol
 
 from fleetctl.common.clock import Clock
+from fleetctl.controllers.model import Resource
 from fleetctl.engine.shared.inbox import Inbox
 from fleetctl.engine.shared.queue import Queue
 from fleetctl.engine.shared.settings import Settings
@@ -84,6 +85,11 @@ class State:
         settings = self.settings
         base_s = min(settings.retry_initial_s * 2.0 ** min(tries - 1, 32), settings.retry_max_s)
         return base_s * (0.5 + self.random.random())
+
+    def resource_of(self, uid: str) -> Resource | None:
+        """As it is in memory, or of one that is over; None once it is deleted."""
+        track = self.tracks.get(uid)
+        return self.store.resources.of(uid) if track is None else track.resource
 
     def live_runs(self) -> int:
         return sum(len(it.work.history.live) for it in self.tracks.values() if it.work is not None)

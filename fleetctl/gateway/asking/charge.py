@@ -15,9 +15,8 @@ from fleetctl.gateway.rules.refusal import (
 )
 from fleetctl.gateway.rules.usage import NOTHING, Tokens, price_usd
 
-# The controller divides what is left among objects five times a second.
+# What is set aside for other calls may come free meanwhile, and the controller tell another cap.
 CAP_WAIT_S = 2.0
-_ROUNDING_USD = 1e-9
 
 
 @dataclass(slots=True)
@@ -106,13 +105,11 @@ class Charge:
         if worst_usd is None:
             return
         until_s = time.monotonic() + CAP_WAIT_S
-        while (cap_usd := state.caps.get(uid)) is not None:
-            total_usd = state.ledger.usd_of(uid)
-            if total_usd + worst_usd <= cap_usd + _ROUNDING_USD:
-                return
+        while (cap := state.exceeded(uid, worst_usd)) is not None:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                asked = f"${worst_usd:.4f} asked at worst, ${cap_usd:.4f} allowed"
+                asked = f"${worst_usd:.4f} asked at worst, ${cap.usd:.4f} allowed"
+                total_usd = cap.total_usd(state.ledger.usd_of)
                 message = (
                     f"budget: ${total_usd:.4f} used and set aside, {asked}; a smaller `max_tokens`"
                     " asks for less"

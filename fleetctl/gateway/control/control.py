@@ -14,6 +14,7 @@ from fleetctl.gateway.control.health import Probes
 from fleetctl.gateway.control.times import percentiles
 from fleetctl.gateway.endpoints import Endpoint, Grant
 from fleetctl.gateway.keeping.ledger import COUNTS, Key
+from fleetctl.gateway.reach.gateway import SharedCap
 from fleetctl.gateway.state import State
 
 WAIT_MAX_S = 10.0
@@ -52,14 +53,14 @@ class Control:
         known = {grant.run: token for token, grant in state.grants.items()}
         grants = [_grant(row) for row in body["grants"]]
         state.grants = {known.get(it.run) or gateway_token(state.key, it.run): it for it in grants}
-        state.caps = {str(uid): float(usd) for uid, usd in body.get("caps", {}).items()}
+        state.caps = [SharedCap(tuple(it["uids"]), it["usd"]) for it in body["caps"]]
         state.numbered.cancel(known.keys() - {it.run for it in grants})
         state.granted.set()
         state.money.fire()
         if time.monotonic() - self._forgot_at_s > FORGET_EACH_S:
             self._forgot_at_s = time.monotonic()
             state.ledger.forget(time.time(), {run for it in grants for run in (it.run, it.tree)})
-        uids = {it.uid for it in grants} | set(state.caps)
+        uids = {it.uid for it in grants}.union(*(it.uids for it in state.caps))
         return web.json_response({"totals": {uid: state.ledger.usd_of(uid) for uid in uids}})
 
     async def usage(self, request: web.Request) -> web.Response:

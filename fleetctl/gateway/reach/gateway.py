@@ -4,7 +4,7 @@ nothing heavy: the engine comes through here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -37,6 +37,17 @@ class Grant:
     endpoints: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SharedCap:
+    """The most in USD that all calls of these objects, by uid, may ever come to together."""
+
+    uids: tuple[str, ...]
+    usd: float
+
+    def total_usd(self, usd_of: Callable[[str], float]) -> float:
+        return sum(map(usd_of, self.uids))
+
+
 class Gateway(Protocol):
     """Raises Unavailable while the gateway does not answer or cannot be started."""
 
@@ -51,10 +62,10 @@ class Gateway(Protocol):
         ...
 
     async def grant(
-        self, grants: Sequence[Grant], caps_usd: Mapping[str, float]
+        self, grants: Sequence[Grant], caps: Sequence[SharedCap]
     ) -> Mapping[str, float]:
-        """All who may call, in place of those before. caps_usd: by uid of an object, the most that
-        all its calls may ever come to. What they have come to, set aside included, by uid.
+        """All who may call, and every cap, in place of those before. What the calls of objects
+        have come to, set aside included, by uid.
         """
         ...
 

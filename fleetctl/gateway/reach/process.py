@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.tokens import gateway_token
-from fleetctl.gateway.reach.gateway import KEY, PORT, SOCKET, Gateway, Grant, Served
+from fleetctl.gateway.reach.gateway import KEY, PORT, SOCKET, Gateway, Grant, Served, SharedCap
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -76,10 +76,11 @@ class GatewayProcess:
         await self._ask("PUT", "/endpoints", {"endpoints": rows})
 
     async def grant(
-        self, grants: Sequence[Grant], caps_usd: Mapping[str, float]
+        self, grants: Sequence[Grant], caps: Sequence[SharedCap]
     ) -> Mapping[str, float]:
         rows = [dict(zip(_OF_A_GRANT, _fields(it), strict=True)) for it in grants]
-        found = await self._ask("PUT", "/grants", {"grants": rows, "caps": dict(caps_usd)})
+        body = {"grants": rows, "caps": [asdict(it) for it in caps]}
+        found = await self._ask("PUT", "/grants", body)
         totals: Mapping[str, float] = found.get("totals", {})
         return totals
 

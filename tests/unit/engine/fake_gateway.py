@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.gateway.reach.gateway import Grant, Served
+from fleetctl.gateway.reach.gateway import Grant, Served, SharedCap
 
 
 class FakeGateway:
@@ -17,7 +17,7 @@ class FakeGateway:
         self.begun_anew = True  # since it was last asked whether it is up
         self.served: list[Served] = []
         self.grants: dict[str, Grant] = {}
-        self.caps: dict[str, float] = {}
+        self.caps: Sequence[SharedCap] = ()
         self.sick: dict[str, str] = {}  # name of an endpoint -> what is wrong with its server
         self.rows: dict[tuple[str, str], dict[str, Any]] = {}  # the ledger
         self.seq = 0
@@ -25,7 +25,7 @@ class FakeGateway:
 
     def kill(self) -> None:
         """What was under way is charged with its worst case when it is up again."""
-        self.served, self.grants, self.caps, self.begun_anew = [], {}, {}, True
+        self.served, self.grants, self.caps, self.begun_anew = [], {}, (), True
         for row in self.rows.values():
             if row["reserved_usd"]:
                 self._change(row, usd=row["usd"] + row["reserved_usd"], reserved_usd=0.0)
@@ -47,9 +47,10 @@ class FakeGateway:
         grant = self.grants.get(run)
         if grant is None:
             return False
-        cap_usd = self.caps.get(grant.uid)
-        if cap_usd is not None and self.total_usd(grant.uid) + usd + reserved_usd > cap_usd + 1e-9:
-            return False
+        more_usd = usd + reserved_usd
+        for cap in self.caps:
+            if grant.uid in cap.uids and cap.total_usd(self.total_usd) + more_usd > cap.usd + 1e-9:
+                return False
         key = run, grant.endpoints[0]
         row = self.rows.setdefault(
             key,
@@ -89,11 +90,12 @@ class FakeGateway:
         self.served = list(endpoints)
 
     async def grant(
-        self, grants: Sequence[Grant], caps_usd: Mapping[str, float]
+        self, grants: Sequence[Grant], caps: Sequence[SharedCap]
     ) -> Mapping[str, float]:
         self._must_answer()
-        self.grants, self.caps = {it.run: it for it in grants}, dict(caps_usd)
-        return {uid: self.total_usd(uid) for uid in {it.uid for it in grants}}
+        self.grants, self.caps = {it.run: it for it in grants}, tuple(caps)
+        uids = {it.uid for it in grants}.union(*(it.uids for it in caps))
+        return {uid: self.total_usd(uid) for uid in uids}
 
     async def usage(self, after: int, *, wait_s: float) -> tuple[int, Sequence[Mapping[str, Any]]]:
         self._must_answer()

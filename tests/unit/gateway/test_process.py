@@ -86,7 +86,7 @@ class Gateway:
             }
             for run in runs
         ]
-        caps = {} if cap_usd is None else {"uid": cap_usd}
+        caps = [] if cap_usd is None else [{"uids": ["uid"], "usd": cap_usd}]
         reply = await self.control.put("/grants", json={"grants": rows, "caps": caps})
         return (await reply.json())["totals"]
 
