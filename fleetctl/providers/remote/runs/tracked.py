@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from enum import Enum, auto
 from functools import partial
 
+from fleetctl.common.tasks import cancel
 from fleetctl.providers.remote.runs.follower import End, Follower, OpenStream, Pace
 from fleetctl.providers.remote.runs.mirror import Mirror
 from fleetctl.providers.remote.sandboxes.base import At, Sandboxes, Work
@@ -135,9 +136,8 @@ class Tracked:
         for timer in (self._again, self._first_news):
             if timer is not None:
                 timer.cancel()
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        if self._task is not None:
+            await cancel([self._task])
 
     async def sandbox_ended(self) -> None:
         """Its sandbox is confirmed over, whatever its stream still says."""
