@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fleetctl.engine.wandb import talk
 from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.wandb.running import WandbEmulator
@@ -250,6 +251,22 @@ def test_a_sweep_that_is_ended_there_is_over(
         status = await fleet.phase(phase, "lr")
         assert (status["reason"], status["wandb"]["state"]) == (reason, state)
         assert Counter(it.state.value for it in fleet.runs("lr")) == states
+
+    tell(tale)
+
+
+def test_agents_that_are_sent_away_first_do_not_make_a_cancellation_a_success(
+    tell: Tell, wandb_emulator: WandbEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(talk, "READS_EACH", 1_000)  # agents hear of it before the sweep is read
+
+    async def tale(fleet: Fleet) -> None:
+        fleet.hold()
+        fleet.sweep()
+        await fleet.begun(2)
+        wandb_emulator.do("move_sweep", sweep=fleet.name_there, state="CANCELED")
+        status = await fleet.phase("Failed", "lr")
+        assert (status["reason"], status["wandb"]["state"]) == ("CanceledByWandb", "CANCELED")
 
     tell(tale)
 

@@ -293,7 +293,10 @@ class Talk:
         elif "exit" in types and asking:
             exits = self.report.exits + 1
             await self._look(ask)  # what it tells of the sweep goes with that
-            self._tell(replace(self.report, exits=exits))
+            if self._odd:
+                self._reads_due = 0  # it may be cancelled, which says more than that it is over
+            else:
+                self._tell(replace(self.report, exits=exits))
         if wrong:
             raise wrong[0]
         self._tell(replace(self.report, sure=not self._unsure))
