@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -144,8 +144,55 @@ class Connection:
         except OSError as error:
             raise _lost(f"watch {path}", error) from error
 
+    async def text(self, path: str, query: Query | None = None) -> bytes:
+        """What is not JSON, such as a pod's log, whole. Raises as `request`."""
+        try:
+            async with asyncio.timeout(CALL_S):
+                answer = await self._send("GET", path, query, None, JSON)
+                async with answer:
+                    data: bytes = await answer.read()
+        except TimeoutError as error:
+            raise Unavailable(f"GET {path}: the API server does not answer") from error
+        except OSError as error:
+            raise _lost(f"GET {path}", error) from error
+        if answer.status >= 400:
+            raise error_of(answer.status, data, f"GET {path}")
+        return data
+
+    async def websocket(self, path: str, query: str, protocols: Sequence[str]) -> Any:
+        """aiohttp's ClientWebSocketResponse; who asks closes it. query: encoded, for its repeated
+        `command`. Raises as `request`.
+        """
+        from aiohttp import ClientError, WSServerHandshakeError
+
+        configuration, rest = self.client.configuration, self.client.rest_client
+        if self.on_request is not None:
+            self.on_request("GET", path)
+        if rest.pool_manager is None:
+            rest.pool_manager = rest._create_pool_manager()
+        url = f"{configuration.host.rstrip('/')}{path}?{query}"
+        try:
+            async with asyncio.timeout(CALL_S):
+                return await rest.pool_manager.ws_connect(
+                    url, protocols=tuple(protocols), headers=await self._headers(), max_msg_size=0
+                )
+        except WSServerHandshakeError as error:
+            body = json.dumps({"message": error.message}).encode()
+            raise error_of(error.status, body, f"GET {path}") from error
+        except TimeoutError as error:
+            raise Unavailable(f"GET {path}: the API server does not answer") from error
+        except (ClientError, OSError) as error:
+            raise _lost(f"GET {path}", ConnectionError(str(error))) from error
+
     async def close(self) -> None:
         await self.client.close()
+
+    async def _headers(self) -> dict[str, str]:
+        """Who asks."""
+        headers = {"User-Agent": "fleetctl"}
+        for setting in (await self.client.configuration.auth_settings()).values():
+            headers[str(setting["key"])] = str(setting["value"])
+        return headers
 
     async def _send(
         self, method: str, path: str, query: Query | None, body: object, content_type: str
@@ -156,9 +203,7 @@ class Connection:
         if self.on_request is not None:
             self.on_request("WATCH" if query and query.get("watch") else method, path)
         configuration = self.client.configuration
-        headers = {"Accept": JSON, "Content-Type": content_type, "User-Agent": "fleetctl"}
-        for setting in (await configuration.auth_settings()).values():
-            headers[str(setting["key"])] = str(setting["value"])
+        headers = {"Accept": JSON, "Content-Type": content_type, **await self._headers()}
         url = configuration.host.rstrip("/") + path
         if query:
             url += "?" + urlencode({key: _text(value) for key, value in query.items()})
