@@ -49,7 +49,7 @@ def todo(
     now_s: float = 0.0,
 ) -> Todo:
     """wanted: as the cache has it; None: the cache does not. looked: this very object was asked
-    for, after the doubt, and `wanted` is the answer.
+    for, or written, after the doubt, and `wanted` is the answer.
     """
     if wanted is None:
         return _without(stored, looked=looked)
@@ -68,7 +68,9 @@ def todo(
     if not wanted.held:
         return Todo.HOLD
     if stored is None or stored.origin is None:
-        return _again(wanted, tried, now_s)
+        # An old list shows what is gone by now, and its work would begin anew.
+        step = _again(wanted, tried, now_s)
+        return Todo.LOOK if step is Todo.APPLY and not looked else step
     if stored.deleting:
         return Todo.WAIT
     if wanted.origin.generation < stored.origin.generation:

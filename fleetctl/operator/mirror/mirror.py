@@ -216,6 +216,7 @@ class Mirror:
                 await self._delete(entry, row)
             elif found is not None and wanted is not None:
                 await self._carry_out(entry, step, found, wanted)
+                looked = looked or step is Todo.HOLD  # the server's own answer
                 if step is Todo.RELEASE:
                     self._forget(entry)
                     return
