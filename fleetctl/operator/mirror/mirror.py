@@ -21,11 +21,11 @@ from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import Connection, Object
 from fleetctl.kubernetes.informer import Informer, key_of
 from fleetctl.manifest import ManifestErrors
+from fleetctl.manifest.files.cluster import files_in
 from fleetctl.manifest.problems import joined
 from fleetctl.operator.crds.definition import GROUP
 from fleetctl.operator.mirror.decide import Stored, Todo, Tried, todo
 from fleetctl.operator.mirror.entries import Entry, collection, has_spec, let_go, lightened
-from fleetctl.operator.mirror.files import files_in
 from fleetctl.operator.mirror.statuses import Refusal
 from fleetctl.operator.mirror.wanted import (
     APPROVE,

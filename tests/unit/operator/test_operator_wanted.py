@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from fleetctl.manifest.files.cluster import files_in
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import load
 from fleetctl.operator.mirror.entries import Entry, has_spec, let_go, lightened
-from fleetctl.operator.mirror.files import files_in
 from fleetctl.operator.mirror.wanted import (
     APPROVE,
     FINALIZER,

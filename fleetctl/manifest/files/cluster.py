@@ -1,7 +1,9 @@
-"""Fields of a custom resource that name a file: in a cluster there is none beside the manifest.
+"""Manifests for a cluster: which of their fields name a file, of which there is none beside a
+custom resource, and what `fleetctl convert --to kubernetes` makes of them.
 
-Pure. Called before an apply. This is a border: a file that is named here would be read in the
-operator's own container, with its token and its keys, for whoever may create a custom resource.
+Called by the operator before an apply, and by `convert`. For the operator this is a border: a file
+that is named here would be read in its own container, with its token and its keys, for whoever may
+create a custom resource.
 """
 
 from __future__ import annotations
@@ -9,6 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fleetctl.manifest.files.documents import Document
+from fleetctl.manifest.files.includes import include
+from fleetctl.manifest.files.lists import read_manifests
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.packages import LOCAL
 
 _IN_GIT = "use `source.git`"
@@ -35,6 +41,27 @@ def files_in(fields: tuple[str, ...], spec: Mapping[str, Any]) -> Iterator[tuple
         for at, entry in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(entry, str) and _names_a_file(entry.strip()):
                 yield f"{where}.image.pip[{at}]", "list the packages themselves"
+
+
+def for_cluster(document: Document, namespace: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """The manifests of a text that `load` accepts, and sentences on what a cluster would refuse.
+
+    Metadata gets the namespace, where one is given and they name none. Files that they name are
+    written into the spec where it has a place for what they hold.
+    """
+    made, notes = [], []
+    for root in read_manifests(document.path, document.text).roots:
+        data = root.value
+        kind = KINDS[data["kind"]]
+        include(data, document)
+        metadata = dict(data["metadata"])
+        if namespace and kind.namespaced:
+            metadata.setdefault("namespace", namespace)
+        made.append({**data, "metadata": metadata})
+        for where, hint in files_in(kind.files, data.get("spec") or {}):
+            key = f"{kind.name.lower()}/{metadata['name']}"
+            notes.append(f"{key}: {where} names a file, which a cluster does not have; {hint}")
+    return made, notes
 
 
 def _holders(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
