@@ -40,6 +40,7 @@ from fleetctl.kubernetes.connection import Connection, connect
 from fleetctl.operator.fence import LeaseLost, fenced
 from fleetctl.operator.health import answer_probes
 from fleetctl.operator.leading.elector import Elector
+from fleetctl.operator.leading.lease import DURATION_S, times_of
 from fleetctl.operator.mirror.mirror import Mirror
 from fleetctl.stores.base import Store
 from fleetctl.wiring.accounts import open_store
@@ -53,7 +54,8 @@ EXIT_OK, EXIT_LOST = 0, 1
 @dataclass(frozen=True, slots=True)
 class Options:
     """watch: the one namespace whose objects are looked at; empty: all of them. lease_namespace:
-    empty: where this process runs. health_port: 0 = nobody asks.
+    empty: where this process runs. lease_s: how long nobody else leads after the last sign of life
+    of a leader. health_port: 0 = nobody asks.
     """
 
     context: str = ""
@@ -61,6 +63,7 @@ class Options:
     watch: str = ""
     lease: str = "fleetctl-operator"
     lease_namespace: str = ""
+    lease_s: int = DURATION_S
     health_port: int = 0
 
 
@@ -91,6 +94,7 @@ async def run(home: Path, options: Options, connection: Connection, stop: asynci
         connection,
         namespace=options.lease_namespace or connection.namespace,
         name=options.lease,
+        times=times_of(options.lease_s),
         me=f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}",
     )
     # A replica that waits for its turn does its part.

@@ -17,6 +17,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.common.tasks import cancel
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.operator.leading.elector import Elector
+from fleetctl.operator.leading.lease import times_of
 from tests.simulation.loop import Timeline, VirtualLoop
 
 LIVES_S = 400.0
@@ -125,7 +126,12 @@ def live(seed: int, *, checks: bool = True) -> Life:
                 return offset_s + timeline.now_s * rate
 
             elector = Elector(
-                Line(server, str(number)), namespace="x", name="y", me=me, clock=clock
+                Line(server, str(number)),
+                namespace="x",
+                name="y",
+                me=me,
+                times=times_of(),
+                clock=clock,
             )
             await elector.win()
             keeping = asyncio.ensure_future(elector.keep())

@@ -6,11 +6,14 @@ from argparse import Namespace
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
+from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
+
+LEASE_S_MIN = 3
 
 PAGE = """\
 [--watch-namespace NAME] [--lease NAME] [--lease-namespace NAME]
-         [--context NAME] [--kubeconfig FILE] [--health-port PORT]
+         [--lease-seconds N] [--context NAME] [--kubeconfig FILE] [--health-port PORT]
 
 Run the controller in a Kubernetes cluster: custom resources say what is wanted, and
 their statuses how it stands. Of several, the one that holds the Lease works; its state
@@ -46,6 +49,13 @@ def parser(verb: str) -> Parser:
         metavar="NAME",
         help="where it is; default: that of the pod",
     )
+    made.add_argument(
+        "--lease-seconds",
+        type=int,
+        default=15,
+        metavar="N",
+        help="how long after a leader's last sign of life another one begins; default: 15",
+    )
     made.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
     made.add_argument(
         "--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, or the pod's own"
@@ -59,6 +69,11 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:  # noqa: ARG001
     from fleetctl.operator.process import Options, operate
 
+    if args.lease_seconds < LEASE_S_MIN:
+        raise UsageError(
+            f"--lease-seconds is {args.lease_seconds}; it must be at least {LEASE_S_MIN}",
+            hint="a leader that is slow to answer must not lose its lease for that",
+        )
     return operate(
         home(),
         Options(
@@ -67,6 +82,7 @@ def run(args: Namespace, screen: Screen) -> int:  # noqa: ARG001
             watch=args.watch_namespace,
             lease=args.lease,
             lease_namespace=args.lease_namespace,
+            lease_s=args.lease_seconds,
             health_port=args.health_port,
         ),
     )

@@ -49,7 +49,7 @@ class Elector:
         namespace: str,
         name: str,
         me: str,
-        times: Times = Times(),  # noqa: B008 - frozen
+        times: Times,
         clock: Callable[[], float] = boottime_s,
     ) -> None:
         self.me = me

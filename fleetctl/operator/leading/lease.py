@@ -15,15 +15,24 @@ from typing import Any
 MICROTIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
+DURATION_S = 15
+# Of the duration: how long a leader acts after a sign of life, and how often it gives one.
+DEADLINE_SHARE, RETRY_SHARE = 2 / 3, 2 / 15
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """duration_s: how long nobody else leads after a renewal. deadline_s: how long the leader
     acts after one; what is between them pays for calls under way and for clocks of unequal speed.
     """
 
-    duration_s: int = 15
-    deadline_s: float = 10.0
-    retry_s: float = 2.0
+    duration_s: int
+    deadline_s: float
+    retry_s: float
+
+
+def times_of(duration_s: int = DURATION_S) -> Times:
+    return Times(duration_s, duration_s * DEADLINE_SHARE, duration_s * RETRY_SHARE)
 
 
 @dataclass(frozen=True, slots=True)
