@@ -42,6 +42,7 @@ from fleetctl.operator.health import answer_probes
 from fleetctl.operator.leading.elector import Elector
 from fleetctl.operator.leading.lease import DURATION_S, times_of
 from fleetctl.operator.mirror.mirror import Mirror
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.stores.base import Store
 from fleetctl.wiring.accounts import open_store
 
@@ -55,7 +56,8 @@ EXIT_OK, EXIT_LOST = 0, 1
 class Options:
     """watch: the one namespace whose objects are looked at; empty: all of them. lease_namespace:
     empty: where this process runs. lease_s: how long nobody else leads after the last sign of life
-    of a leader. health_port: 0 = nobody asks.
+    of a leader. health_port: 0 = nobody asks. local_means: the provider that runs what says
+    `local`, which else is this container.
     """
 
     context: str = ""
@@ -65,6 +67,7 @@ class Options:
     lease_namespace: str = ""
     lease_s: int = DURATION_S
     health_port: int = 0
+    local_means: str = DEFAULT_PROVIDER
 
 
 def operate(home: Path, options: Options) -> int:
@@ -175,6 +178,7 @@ async def _work(
         verbs=Verbs(engine.state, adopter),
         leads=elector.leads,
         namespace=options.watch,
+        local_means=options.local_means,
     )
     helpers = [
         asyncio.ensure_future(door.keep_open()),

@@ -26,6 +26,7 @@ from fleetctl.manifest.problems import joined
 from fleetctl.operator.crds.definition import GROUP
 from fleetctl.operator.mirror.decide import Stored, Todo, Tried, todo
 from fleetctl.operator.mirror.entries import Entry, collection, has_spec, let_go, lightened
+from fleetctl.operator.mirror.places import placed
 from fleetctl.operator.mirror.statuses import Refusal
 from fleetctl.operator.mirror.wanted import (
     APPROVE,
@@ -35,6 +36,7 @@ from fleetctl.operator.mirror.wanted import (
     wanted_of,
 )
 from fleetctl.operator.mirror.writing import Writer
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import KINDS, Kind
 from fleetctl.views.objects import View, view
 
@@ -56,7 +58,9 @@ NOWHERE = "/nonexistent"  # relative paths begin there; see files.py
 
 
 class Mirror:
-    """namespace: that alone is looked at; empty: all. leads: asked before anything is done."""
+    """namespace: that alone is looked at; empty: all. leads: asked before anything is done.
+    local_means: the provider that runs what says `local`; see places.py.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,9 @@ class Mirror:
         verbs: Verbs,
         leads: Callable[[], bool],
         namespace: str = "",
+        local_means: str = DEFAULT_PROVIDER,
     ) -> None:
+        self._local_means = local_means
         self._state, self._receiver, self._verbs = state, receiver, verbs
         self._connection, self._leads = connection, leads
         self._writer = Writer(connection, now_s=state.clock.now_s)
@@ -269,15 +275,16 @@ class Mirror:
         self, entry: Entry, found: Object, wanted: Wanted
     ) -> tuple[Refusal | None, float | None]:
         """Why it was not, and after how many seconds to try again; None: when it changes."""
-        kind = entry.kind
-        named = list(files_in(kind.files, found.get("spec") or {}))
+        kind, spec = entry.kind, found.get("spec") or {}
+        here = placed(kind.name, spec, self._local_means, runs=kind.runs)
+        named = list(files_in(kind.files, spec))
         if named:
             where, hint = named[0]
             text = f"{where} names a file, and in a cluster there is none beside a manifest"
             return Refusal("NamesFile", text, hint), None
         document = {
             "path": f"{kind.name.lower()}/{entry.at[1]}",
-            "text": manifest_text(kind, found, wanted.origin),
+            "text": manifest_text(kind, {**found, "spec": here}, wanted.origin),
             "dir": NOWHERE,
         }
         request = {
