@@ -94,7 +94,8 @@ test: setup
 image: setup
 	rm -rf dist
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check -w dist '.[kubernetes]'
-	@echo "podman build -f deploy/Containerfile -t fleetctl:0.1.0 ."
+	@$(BIN)/python -c 'import sys; print("podman build -f deploy/Containerfile -t fleetctl:0.1.0 \
+	--build-arg BASE=python:%d.%d-slim ." % sys.version_info[:2])'
 
 bench: setup
 	$(BIN)/python -m tests.bench

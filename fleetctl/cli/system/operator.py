@@ -24,6 +24,7 @@ is in $FLEETCTL_HOME. `deploy/` has what a cluster needs for it.
 examples:
   fleetctl operator --health-port 8081
   fleetctl operator --context kind-test --watch-namespace team
+  fleetctl operator --health-port 8081 --local-means kubernetes
   kubectl apply -f deploy/crds && kubectl apply -k deploy/kustomize
 
 exit codes:
