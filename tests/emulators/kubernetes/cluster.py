@@ -35,6 +35,7 @@ from tests.emulators.kubernetes.controllers.garbage import Garbage
 from tests.emulators.kubernetes.controllers.jobs import Jobs
 from tests.emulators.kubernetes.controllers.working import Recorder
 from tests.emulators.kubernetes.controllers.workloads import Workloads
+from tests.emulators.kubernetes.nodes.forwarding import Forwarding
 from tests.emulators.kubernetes.nodes.kubelet import Image, Kubelet
 from tests.emulators.kubernetes.nodes.node_life import NodeLife
 from tests.emulators.kubernetes.nodes.pods import Evictions, PodLogs
@@ -156,6 +157,7 @@ class Cluster:
             (PODS, "log"): logs.serve,
             (PODS, "exec"): executions.exec,
             (PODS, "attach"): executions.attach,
+            (PODS, "portforward"): Forwarding(self.kubelet).serve,
         }
         self.server.below |= {
             (PODS, "eviction"): evictions.evict,
