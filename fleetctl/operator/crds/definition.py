@@ -17,11 +17,16 @@ from fleetctl.operator.crds.columns import CELLS, printer_columns
 from fleetctl.operator.crds.structural import OPEN, Schema, structural
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
+from fleetctl.specs.values.cluster_rules import KEY as RULES
 from fleetctl.views.objects import TIME_KEYS
 
 GROUP, _, VERSION = API_VERSION.partition("/")
 CATEGORY = "fleetctl"  # `kubectl get fleetctl` lists all of ours
-NAME = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
+# As specs/values/scalars.py has it: a name becomes part of others, at providers too.
+NAMES = {
+    "rule": "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
+    "message": "a name must be 1 to 63 lower case letters, digits and -",
+}
 LABELS = {"app.kubernetes.io/part-of": "fleetctl"}
 _SORTS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
@@ -67,10 +72,11 @@ def _schema(kind: Kind) -> Schema:
     return {
         "type": "object",
         "description": spec.get("description", ""),
+        RULES: [NAMES],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object", "properties": {"name": NAME}},
+            "metadata": {"type": "object"},
             "spec": spec,
             "status": status_schema(),
         },

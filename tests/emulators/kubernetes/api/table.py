@@ -16,9 +16,10 @@ from tests.emulators.kubernetes.store.resources import Resource
 from tests.emulators.kubernetes.store.times import age
 
 META = "meta.k8s.io/v1"
-# Names with escaped dots, plain or in brackets.
+# Names with escaped dots, plain or in brackets; and plain names, one of which may be a word that the
+# library keeps for itself, such as `where`.
 _NAME = r"(?:[^.\[\]\\\']|\\.)"
-_ESCAPED = re.compile(rf"\.({_NAME}*\\.{_NAME}*)|\['({_NAME}+)'\]")
+_ESCAPED = re.compile(rf"\.({_NAME}*\\.{_NAME}*)|\['({_NAME}+)'\]|\.(\w+)")
 
 
 def wanted(call: Call) -> bool:
@@ -119,4 +120,4 @@ def _path(text: str) -> Any:
     """Kubernetes' dialect: it begins with a dot, and dots in names are escaped."""
     from jsonpath_ng.ext import parse
 
-    return parse("$" + _ESCAPED.sub(lambda it: f'."{(it[1] or it[2]).replace(chr(92), "")}"', text))
+    return parse("$" + _ESCAPED.sub(lambda it: f'."{(it[1] or it[2] or it[3]).replace(chr(92), "")}"', text))
