@@ -41,6 +41,7 @@ from fleetctl.operator.fence import LeaseLost, fenced
 from fleetctl.operator.health import answer_probes
 from fleetctl.operator.leading.elector import Elector
 from fleetctl.operator.leading.lease import DURATION_S, times_of
+from fleetctl.operator.mirror.applying import Applier
 from fleetctl.operator.mirror.mirror import Mirror
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.stores.base import Store
@@ -174,11 +175,10 @@ async def _work(
     mirror = Mirror(
         connection,
         state=engine.state,
-        receiver=receiver,
+        applier=Applier(receiver, options.local_means),
         verbs=Verbs(engine.state, adopter),
         leads=elector.leads,
         namespace=options.watch,
-        local_means=options.local_means,
     )
     helpers = [
         asyncio.ensure_future(door.keep_open()),

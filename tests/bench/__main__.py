@@ -16,6 +16,7 @@ from tests.bench import (
     endpoints,
     finished,
     modal,
+    operator,
     prompts,
     publication,
     ray_ready,
@@ -50,6 +51,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "modal": modal.figures,
     "daytona": daytona.figures,
     "endpoints": endpoints.figures,
+    "operator": operator.figures,
     "prompts": prompts.figures,
     "rlstep": rlstep.figures,
 }
