@@ -21,14 +21,14 @@ from tests.emulators.kubernetes.access.certificates import (
 )
 from tests.emulators.kubernetes.access.rbac import DEFAULTS, Rbac
 from tests.emulators.kubernetes.access.users import ACCOUNTS, ADMIN, Users
-from tests.emulators.kubernetes.api.bodies import parsed
 from tests.emulators.kubernetes.api.call import Call
 from tests.emulators.kubernetes.api.faulty import Faults
 from tests.emulators.kubernetes.api.scaling import Scaling
-from tests.emulators.kubernetes.api.schemas import Schemas
 from tests.emulators.kubernetes.api.server import ApiServer, request_factory
 from tests.emulators.kubernetes.api.verbs import Verbs
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.bodies import parsed
+from tests.emulators.kubernetes.api.writes.schemas import Schemas
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.controllers.basics import DEFAULT_CLASS, PROVISIONER, Basics
 from tests.emulators.kubernetes.controllers.definitions import Definitions
 from tests.emulators.kubernetes.controllers.garbage import Garbage

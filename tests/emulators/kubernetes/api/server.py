@@ -15,11 +15,11 @@ from tests.emulators.kubernetes.access.rbac import Rbac, Wish
 from tests.emulators.kubernetes.access.users import Users
 from tests.emulators.kubernetes.api import call as calls
 from tests.emulators.kubernetes.api import discovery, openapi
-from tests.emulators.kubernetes.api.bodies import BODY_BYTES_MAX, checked, parsed
 from tests.emulators.kubernetes.api.call import Call, User
 from tests.emulators.kubernetes.api.faulty import PAGE, Cut, Fault, Faults, error_of
 from tests.emulators.kubernetes.api.reading import Watch, listed
 from tests.emulators.kubernetes.api.verbs import Verbs
+from tests.emulators.kubernetes.api.writes.bodies import BODY_BYTES_MAX, checked, parsed
 from tests.emulators.kubernetes.store.errors import ApiError, no_such_path
 from tests.emulators.kubernetes.store.objects import Store, dumps
 from tests.emulators.kubernetes.store.resources import Key, Resources

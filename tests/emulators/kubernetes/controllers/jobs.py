@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import Writer
+from tests.emulators.kubernetes.controllers.job_ends import (
+    left_of_deadline_s,
+    made_condition,
+    policy_action,
+    verdict,
+)
 from tests.emulators.kubernetes.controllers.job_pods import new_pod
 from tests.emulators.kubernetes.controllers.job_state import (
     TRACKING,
@@ -15,9 +21,7 @@ from tests.emulators.kubernetes.controllers.job_state import (
     ended,
     finished,
     index_of,
-    indexes_in,
     intervals,
-    policy_action,
 )
 from tests.emulators.kubernetes.controllers.working import Queue, Recorder, controller_of
 from tests.emulators.kubernetes.store.objects import Entry, Event
@@ -29,7 +33,7 @@ OWN = "kubernetes.io/job-controller"
 BACKOFF_S_MAX = 360.0
 Where = tuple[str, str]
 BATCH_MAX = 500  # pods made in one go
-LIMIT, CHANGE = "Job has reached the specified backoff limit", "SuccessfulCreate"
+CREATED = "SuccessfulCreate"
 
 
 class Jobs:
@@ -100,7 +104,7 @@ class Jobs:
         job, spec = entry.object, entry.object["spec"]
         status = dict(job.get("status") or {})
         status["conditions"] = list(status.get("conditions") or ())
-        left, verdict = self._count(job, state, pods)
+        left, failed = self._count(job, state, pods)
         self._suspension(job, status)
         if "startTime" not in status and not spec["suspend"]:
             status["startTime"] = now_text()
@@ -110,7 +114,7 @@ class Jobs:
             {"status": status}, "SuccessCriteriaMet"
         )
         if end is None:
-            end = verdict or self._verdict(job, state, status, active)
+            end = failed or self._verdict(job, state, status, active)
             if end is not None:
                 status["conditions"].append(end)
         if end is not None or spec["suspend"]:
@@ -129,7 +133,7 @@ class Jobs:
         self, job: Object, state: JobState, pods: list[Entry]
     ) -> tuple[list[Entry], Object | None]:
         """(pods that are not over, what a failure policy says of one that is)."""
-        spec, left, verdict = job["spec"], [], None
+        spec, left, end = job["spec"], [], None
         policy = spec.get("podFailurePolicy")
         for pod in pods:
             phase = pod.object.get("status", {}).get("phase")
@@ -143,12 +147,12 @@ class Jobs:
                 and not pod.object["spec"].get("nodeName")
             ):
                 found = self._failed(job, state, pod.object)
-                verdict = verdict or found
+                end = end or found
             else:
                 left.append(pod)
                 continue
             self._writer.change(self._pods, *pod.place, _untrack)
-        return left, verdict
+        return left, end
 
     def _succeeded(self, spec: Object, state: JobState, pod: Object) -> None:
         state.failures_in_row = 0
@@ -178,46 +182,25 @@ class Jobs:
             state.failed_at_s_by_index[index] = time.time()
             if action == "FailIndex" or state.failures[index] > limit:
                 state.failed_indexes.add(index)
-        return _condition("FailureTarget", "PodFailurePolicy", why) if action == "FailJob" else None
+        return (
+            made_condition("FailureTarget", "PodFailurePolicy", why)
+            if action == "FailJob"
+            else None
+        )
 
     def _verdict(
         self, job: Object, state: JobState, status: Object, active: list[Entry]
     ) -> Object | None:
         """How the Job ends; None when it goes on."""
-        spec = job["spec"]
-        deadline = spec.get("activeDeadlineSeconds")
-        if deadline is not None and "startTime" in status and not spec["suspend"]:
-            left_s = seconds_of(status["startTime"]) + deadline - time.time()
-            if left_s <= 0:
-                why = "Job was active longer than specified deadline"
-                return _condition("FailureTarget", "DeadlineExceeded", why)
+        left_s = left_of_deadline_s(job["spec"], status, time.time())
+        if left_s is not None and left_s > 0:
             self.queue.add_after(_place(job), left_s + 0.01)
-        if state.failed > spec["backoffLimit"] or (
-            spec["template"]["spec"]["restartPolicy"] == "OnFailure"
-            and _restarts(active) > spec["backoffLimit"] > 0
-        ):
-            return _condition("FailureTarget", "BackoffLimitExceeded", LIMIT)
-        most = spec.get("maxFailedIndexes")
-        if most is not None and len(state.failed_indexes) > most:
-            why = "Job has exceeded the specified maximal number of failed indexes"
-            return _condition("FailureTarget", "MaxFailedIndexesExceeded", why)
-        total = spec.get("completions")
-        if spec["completionMode"] == "Indexed" and total is not None:
-            if rule := _success_rule(spec, state):
-                return _condition("SuccessCriteriaMet", "SuccessPolicy", rule)
-            if len(state.completed) + len(state.failed_indexes) >= total and state.failed_indexes:
-                why = "Job has failed indexes"
-                return _condition("FailureTarget", "FailedIndexes", why)
-        done = state.succeeded >= total if total is not None else state.succeeded and not active
-        if done:
-            why = "Reached expected number of succeeded pods"
-            return _condition("SuccessCriteriaMet", "CompletionsReached", why)
-        return None
+        return verdict(job["spec"], state, left_s=left_s, active=[it.object for it in active])
 
     def _finish(self, job: Object, status: Object, end: Object) -> None:
         good = end["type"] == "SuccessCriteriaMet"
         kind = "Complete" if good else "Failed"
-        status["conditions"].append(_condition(kind, end["reason"], end["message"]))
+        status["conditions"].append(made_condition(kind, end["reason"], end["message"]))
         if good:
             status["completionTime"] = now_text()
             self._tell(job, "Completed", "Job completed")
@@ -231,11 +214,11 @@ class Jobs:
             return
         status["conditions"] = [it for it in status["conditions"] if it is not held]
         if suspended:
-            one = _condition("Suspended", "JobSuspended", "Job suspended")
+            one = made_condition("Suspended", "JobSuspended", "Job suspended")
             status.pop("startTime", None)
             self._tell(job, "Suspended", "Job suspended")
         elif held is not None:
-            one = _condition("Suspended", "JobResumed", "Job resumed") | {"status": "False"}
+            one = made_condition("Suspended", "JobResumed", "Job resumed") | {"status": "False"}
             status["startTime"] = now_text()
             self._tell(job, "Resumed", "Job resumed")
         status["conditions"].append(one)
@@ -280,7 +263,7 @@ class Jobs:
         for index in indexes[:BATCH_MAX]:
             count = state.failures.get(index, 0) if index is not None else 0
             pod = self._writer.create(self._pods, new_pod(job, index, failures=count))
-            self._tell(job, CHANGE, f"Created pod: {pod.object['metadata']['name']}")
+            self._tell(job, CREATED, f"Created pod: {pod.object['metadata']['name']}")
             made.append(pod)
         return made
 
@@ -370,37 +353,8 @@ def _ready(pod: Object) -> bool:
     return any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
 
 
-def _restarts(pods: list[Entry]) -> int:
-    return sum(
-        one.get("restartCount", 0)
-        for pod in pods
-        for one in pod.object.get("status", {}).get("containerStatuses") or ()
-    )
-
-
 def _untrack(pod: Object) -> None:
     kept = [it for it in pod["metadata"].get("finalizers") or () if it != TRACKING]
     pod["metadata"]["finalizers"] = kept
     if not kept:
         del pod["metadata"]["finalizers"]
-
-
-def _condition(kind: str, reason: str, message: str) -> Object:
-    now = now_text()
-    one = {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
-    return {**one, "reason": reason, "message": message}
-
-
-def _success_rule(spec: Object, state: JobState) -> str:
-    """Which rule of the success policy is met, as a sentence; "" for none."""
-    for number, rule in enumerate((spec.get("successPolicy") or {}).get("rules") or ()):
-        done = state.completed
-        if rule.get("succeededIndexes"):
-            wanted = indexes_in(rule["succeededIndexes"])
-            done = done & wanted
-            enough = rule.get("succeededCount") or len(wanted)
-        else:
-            enough = rule.get("succeededCount") or spec["completions"]
-        if len(done) >= enough:
-            return f"Matched rules at index {number}"
-    return ""

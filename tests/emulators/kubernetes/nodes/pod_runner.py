@@ -173,11 +173,11 @@ class PodRunner:
         if before is not None:
             self.previous[one["name"]] = before
         self._tell("Created", f"Container created: {one['name']}")
-        self._kubelet.count(self, one["name"], restarts)
         await container.start()
         self.containers[one["name"]] = container
         self.status.containers[one["name"]] = container
         self.status.waits.pop(one["name"], None)
+        self._kubelet.count(self, one["name"], restarts)
         if container.code is None:
             self._tell("Started", f"Container started: {one['name']}")
         else:
@@ -208,7 +208,8 @@ class PodRunner:
             return False
         self._tell(
             "Pulled",
-            f'Container image "{one["image"]}" already present on machine and can be accessed by the pod',
+            f'Container image "{one["image"]}" already present on machine and can be accessed by'
+            " the pod",
         )
         return True
 

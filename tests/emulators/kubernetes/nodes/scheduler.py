@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.controllers.working import Queue, Recorder
 from tests.emulators.kubernetes.schema.pods import requests_of
 from tests.emulators.kubernetes.schema.quantities import quantity
@@ -73,9 +73,10 @@ class Scheduler:
         elif node:
             if where not in self._held:
                 self._hold(where, node, requests_of(pod["spec"]))
-        elif not pod["metadata"].get("deletionTimestamp"):
-            if where not in self._waiting or event.kind == "ADDED" or _spec_changed(event):
-                self.queue.add(where)
+        elif not pod["metadata"].get("deletionTimestamp") and (
+            where not in self._waiting or event.kind == "ADDED" or _spec_changed(event)
+        ):
+            self.queue.add(where)
 
     def _hold(self, where: Where, node: str, wanted: dict[str, float]) -> None:
         self._held[where] = node, wanted
@@ -172,14 +173,14 @@ class Scheduler:
         used, metadata = Counter(self._used.get(node, Counter())), pod["metadata"]
         own = metadata["namespace"], metadata["name"]
         for where, one in self._nominated.items():
-            if one.node == node and where != own:
-                if one.priority > pod["spec"].get("priority", 0):
-                    used.update(one.wanted)
+            matters = one.priority > pod["spec"].get("priority", 0)
+            if one.node == node and where != own and matters:
+                used.update(one.wanted)
         return used
 
     def _unschedulable(self, entry: Entry, misfits: list[Misfit], wanted: dict[str, float]) -> None:
         if self._preempt(entry, wanted):
-            return
+            return None
         count = len(misfits)
         if not count:
             return self._refuse(entry, "no nodes available to schedule pods")
