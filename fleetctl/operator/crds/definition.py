@@ -27,12 +27,18 @@ NAMES = {
     "rule": "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
     "message": "a name must be 1 to 63 lower case letters, digits and -",
 }
+# Short names of Kubernetes' own: one of ours that is the same would make kubectl warn at each use.
+TAKEN = {
+    *("cj", "cm", "crd", "cs", "csr", "deploy", "ds", "ep", "ev", "hpa", "ing", "limits", "netpol"),
+    *("no", "ns", "pc", "pdb", "po", "pv", "pvc", "quota", "rc", "rs", "sa", "sc", "sts", "svc"),
+}
 LABELS = {"app.kubernetes.io/part-of": "fleetctl"}
 _SORTS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def definition_of(kind: Kind) -> dict[str, Any]:
     scope = "Namespaced" if kind.namespaced else "Cluster"
+    short = [name for name in kind.short if name not in TAKEN]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -48,7 +54,7 @@ def definition_of(kind: Kind) -> dict[str, Any]:
                 "listKind": f"{kind.name}List",
                 "plural": kind.plural,
                 "singular": kind.name.lower(),
-                **({"shortNames": list(kind.short)} if kind.short else {}),
+                **({"shortNames": short} if short else {}),
                 "categories": [CATEGORY],
             },
             "versions": [
