@@ -6,7 +6,7 @@ python -m tests.bench [NAME ...]; an unknown name tells which there are
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tests.bench import (
     bayes,
@@ -29,7 +29,7 @@ from tests.bench import (
 )
 from tests.bench.harness import Figure
 
-BENCHES: dict[str, Callable[[], list[Figure]]] = {
+BENCHES: dict[str, Callable[[], Iterable[Figure]]] = {
     "tasks": tasks.against_the_seeds_loop,
     "many": tasks.many_tasks,
     "smalljobs": smalljobs.small_jobs,

@@ -9,6 +9,7 @@ import json
 import ssl
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ spec: {{template: {{python: "SUBMIT(x=1)"}}}}
 """
 
 
-def figures() -> list[Figure]:
+def figures() -> Iterator[Figure]:
     with cluster_with_our_kinds() as cluster, tempfile.TemporaryDirectory() as directory:
         path, people = Path(directory), People(cluster)
         one = Operator(cluster, path / "home", account_config(cluster), path / "log")
@@ -43,8 +44,10 @@ def figures() -> list[Figure]:
             pid = one.process._process.pid
             assert pid is not None
             acted_s = [_until_held(cluster, people, number) for number in range(ROUNDS)]
-            applied = _applied(cluster, Kube(tool("kubectl"), cluster.kubeconfig, path), pid)
-            return [_soon(median(acted_s)), *applied, *_idle(cluster, people, pid)]
+            yield _soon(median(acted_s))
+            kubectl = Kube(tool("kubectl"), cluster.kubeconfig, path)
+            yield from _applied(cluster, kubectl, pid)
+            yield from _idle(cluster, kubectl, pid)
         finally:
             one.stop()
 
@@ -77,10 +80,8 @@ def _applied(cluster: KubernetesEmulator, kubectl: Kube, pid: int) -> list[Figur
     until(lambda: _complete(cluster) == ROUNDS + 1, "those before are over")
     cluster.forget_requests()
     before_s, began_s = process_cpu_s(pid), time.monotonic()
-    text = "---\n".join(MANIFEST.format(number=number) for number in range(APPLIED))
-    # By POST: a server-side apply is a patch, as the operator's own writes are.
-    kubectl.ok("create", "--validate=false", "-f", "-", stdin=text)
-    until(lambda: _complete(cluster) == APPLIED + ROUNDS + 1, "all are over")
+    _create(kubectl, range(APPLIED))
+    until(lambda: _complete(cluster) == APPLIED + ROUNDS + 1, "all are over", within_s=HANG_S)
     spent_s, took_s = process_cpu_s(pid) - before_s, time.monotonic() - began_s
     writes = sum(people.writes().values()) / APPLIED
     name = f"operator: {APPLIED:,} custom resources until Complete"
@@ -93,10 +94,16 @@ def _applied(cluster: KubernetesEmulator, kubectl: Kube, pid: int) -> list[Figur
     ]
 
 
-def _idle(cluster: KubernetesEmulator, people: People, pid: int) -> list[Figure]:
-    there = APPLIED + ROUNDS + 1
-    for number in range(there, FINISHED):
-        people.create("BatchJob", f"f{number}", SPEC)
+def _create(kubectl: Kube, numbers: range) -> None:
+    """By POST: a server-side apply is a patch, as the operator's own writes are."""
+    text = "---\n".join(MANIFEST.format(number=number) for number in numbers)
+    kubectl.ok("create", "--validate=false", "-f", "-", stdin=text)
+
+
+def _idle(cluster: KubernetesEmulator, kubectl: Kube, pid: int) -> list[Figure]:
+    more = FINISHED - APPLIED - ROUNDS - 1
+    for first in range(0, more, APPLIED):
+        _create(kubectl, range(APPLIED + first, APPLIED + min(first + APPLIED, more)))
     until(lambda: _complete(cluster) == FINISHED, "ten thousand are over", within_s=HANG_S)
     time.sleep(5.0)  # its last writes come back by the watch
     before_s = process_cpu_s(pid)
