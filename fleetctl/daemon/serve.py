@@ -50,7 +50,7 @@ def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
     Raises StoreError when another controller runs, or the store cannot be used, and Refused for an
     event loop that cannot be had.
     """
-    from fleetctl.daemon.event_loop import loop_factory
+    from fleetctl.common.event_loop import loop_factory
     from fleetctl.daemon.retention import engine_settings
     from fleetctl.wiring.accounts import open_store
 

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from fleetctl.common.event_loop import loop_factory
 from fleetctl.gateway.serving import serving
 from fleetctl.gateway.state import State
 
@@ -27,7 +28,8 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
-    asyncio.run(_run(directory))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(directory))
     return 0
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fleetctl.common.event_loop import loop_factory
 from tests.bench.harness import Figure, Home, home, process_cpu_s
 from tests.emulators.llm.server import Model
 
@@ -124,4 +125,5 @@ async def _serve() -> None:
 
 
 if __name__ == "__main__" and sys.argv[1:] == [SERVE]:
-    asyncio.run(_serve())
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve())
