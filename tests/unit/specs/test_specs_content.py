@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.specs.blocks.services import Service
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import (
     CHECKPOINT,
@@ -18,6 +19,7 @@ from fleetctl.specs.content import (
     NO_PINS,
     PLACE,
     RULE,
+    SERVICE,
     STAGE,
     TEMPLATE,
     UNITS,
@@ -159,6 +161,7 @@ def test_every_field_of_what_kinds_hold_has_its_row() -> None:
     assert set(TEMPLATE) == set(Template.model_fields)
     assert set(STAGE) == set(Stage.model_fields)
     assert set(CHECKPOINT) == set(Checkpoint.model_fields)
+    assert set(SERVICE) == set(Service.model_fields)
     assert set(EXECUTION) <= set(KINDS["BatchJob"])
 
 
@@ -177,6 +180,17 @@ def test_a_field_of_a_template_does_what_its_row_says(kind: str, name: str) -> N
     field, before = aliases(Template)[name], PLAIN[kind]
     after = {**before, "template": changed(before["template"], field)}
     assert role_of(kind, before, after) is TEMPLATE[name]
+
+
+def test_what_a_service_needs_of_the_sandbox_changes_no_result() -> None:
+    before = {"template": {"script": "x", "services": [{"name": "a", "script": "y"}]}}
+    for name, value, role in (("resources", {"cpu": 1}, PLACE), ("onExit", "Ignore", WORK)):
+        services = [{"name": "a", "script": "y", name: value}]
+        after = {"template": {"script": "x", "services": services}}
+        assert (
+            role_of("BatchJob", {**PLAIN["BatchJob"], **before}, {**PLAIN["BatchJob"], **after})
+            is role
+        )
 
 
 @pytest.mark.parametrize("name", STAGE)
