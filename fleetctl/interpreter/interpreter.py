@@ -56,6 +56,7 @@ class BaseInterpreter:
         opener: Opener | None = None,
     ) -> None:
         self._options = options
+        self._recursion = recursion
         self._tools: dict[str, Tool] = {}
         asking = {} if recursion is None else dict(recursion.tools())
         # A function of the user's stands before ours of the same name.
@@ -73,6 +74,14 @@ class BaseInterpreter:
     @property
     def provider(self) -> str:
         return self._options.provider
+
+    @property
+    def llm_usage(self) -> list[dict[str, Any]]:
+        """What code and all queries below it have used of the language model, a mapping for each
+        depth that used any (0 is this interpreter's own code): `depth`, `calls`, `tokens`, `usd`,
+        `unpriced` (calls whose price is unknown; `usd` is without them), `sandboxes`.
+        """
+        return [] if self._recursion is None else self._recursion.usage()
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -246,8 +255,13 @@ def _recursion(options: Options, sub_lm: object | None) -> Recursion | None:
         calls=options.llm_calls_max,
         sandboxes=options.sandboxes_max,
         depth_max=options.depth_max,
+        tokens=options.llm_tokens_max,
+        usd=options.llm_usd_max,
+        timeout_s=options.rlm_timeout_s,
     )
-    questions = Questions(sub_lm, budget=budget, timeout_s=options.llm_call_timeout_s)
+    questions = Questions(
+        sub_lm, budget=budget, timeout_s=options.llm_call_timeout_s, prices=options.llm_prices
+    )
     return Recursion(options, questions, budget)
 
 

@@ -9,7 +9,7 @@ from fleetctl.gateway.asking.call import Call
 from fleetctl.gateway.asking.charge import Charge
 from fleetctl.gateway.endpoints import Endpoint
 from fleetctl.gateway.keeping.cache import TTL_S, cache_key, cacheable
-from fleetctl.gateway.keeping.kept import USD
+from fleetctl.gateway.keeping.kept import TOKENS, USD
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.refusal import (
     ENDPOINT_UNKNOWN,
@@ -43,7 +43,7 @@ async def ask(call: Call, begin: Begin | None, piece: Piece | None) -> Answer:
         found = state.cache.get(kept_as, time.time())
         if found is not None:
             state.ledger.add(call.key, hits=1)
-            return Answer(200, {"Content-Type": found[0], USD: "0"}, found[1])
+            return Answer(200, {"Content-Type": found[0], USD: "0", TOKENS: "0 0"}, found[1])
     worst = worst_case(call.path, call.body, call.length_bytes)
     charge = Charge(call, worst, price_usd(spec, call.model, worst))
     await charge.begin()
@@ -54,6 +54,7 @@ async def ask(call: Call, begin: Begin | None, piece: Piece | None) -> Answer:
     if kept_as and answer.status == 200:
         until_s = time.time() + float(cache.get("ttlSeconds") or TTL_S)
         state.cache.put(kept_as, answer.headers["Content-Type"], answer.body, until_s)
+    answer.headers[TOKENS] = f"{charge.tokens.inward} {charge.tokens.outward}"
     if charge.usd is not None:
         answer.headers[USD] = f"{charge.usd:.9f}"
     return answer

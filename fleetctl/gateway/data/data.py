@@ -94,7 +94,7 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
     if path == "/limits" and request.method == "GET":
         model = request.query.get("model", "")
         return web.json_response(
-            _limits(state, grant, _choose(_granted(state, grant, name), model))
+            _limits(state, grant, _choose(_granted(state, grant, name), model), model)
         )
     if path == "/fallbacks" and request.method == "POST":
         return web.json_response(_fallbacks(state, grant, _body(await request.read()), name))
@@ -189,10 +189,12 @@ def _listing(path: str, endpoints: list[Endpoint]) -> dict[str, Any]:
     return {"models": [{"name": name, "model": name} for name in names]}
 
 
-def _limits(state: State, grant: Grant, endpoint: Endpoint) -> dict[str, Any]:
+def _limits(state: State, grant: Grant, endpoint: Endpoint, model: str) -> dict[str, Any]:
     """What a helper has to know before it asks n at once."""
+    prices = endpoint.spec.get("prices") or {}
     return {
         "endpoint": endpoint.name,
+        "price": prices.get(model),  # USD of a million tokens; unknown is never 0
         "calls_used": state.ledger.tree(key_of(grant, endpoint.name)).calls,
         "calls_allowed": endpoint.limits.calls_per_task,
         "concurrency": endpoint.concurrency,

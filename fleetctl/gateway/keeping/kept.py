@@ -11,6 +11,7 @@ from fleetctl.gateway.keeping.turn import Turn
 from fleetctl.gateway.numbered import Answer
 
 USD = "X-Fleetctl-Usd"  # what an answer cost; not there where no price is known
+TOKENS = "X-Fleetctl-Tokens"  # `in out`, over all tries; not there with an answer that was kept
 KEPT_S = 600.0
 # Beyond it the oldest are dropped, of one run first where it is that run's.
 BYTES_MAX = 256 * 2**20

@@ -85,6 +85,7 @@ async def test_limits_count_over_a_tree_of_runs_and_are_told_before_a_batch(tmp_
         limits = await gateway.get("r2", "/limits?model=chat")
         assert limits == {
             "endpoint": "small",
+            "price": None,
             "calls_used": 1,
             "calls_allowed": 3,
             "concurrency": 4,
