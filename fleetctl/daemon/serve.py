@@ -71,6 +71,7 @@ async def _serve(
 ) -> None:
     from fleetctl.daemon.adoption.adopt import Adopter
     from fleetctl.daemon.api import Api
+    from fleetctl.daemon.orphan_programs import sweep_forever
     from fleetctl.engine.execute.secrets import SecretValues
 
     secrets = SecretValues(store, os.environ)
@@ -92,6 +93,7 @@ async def _serve(
     watches = [
         asyncio.ensure_future(_idle(engine, api, idle_exit_s)),
         asyncio.ensure_future(door.keep_open()),
+        asyncio.ensure_future(sweep_forever(home, every_s=settings.sweep_s)),
     ]
     _calm_collector()
     if foreground:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from fleetctl.interpreter.asking.recursion import Bear, Recursion
 from fleetctl.interpreter.options import Children, ExecutionProfile, Options
 from fleetctl.interpreter.result import FinalOutput
 from fleetctl.interpreter.session import leaving, uploading
+from fleetctl.interpreter.session.record import Record
 from fleetctl.interpreter.session.runtime import Opener, Runtime, Tool
 from fleetctl.interpreter.session.work import Callback, Executed, Work
 
@@ -54,6 +55,7 @@ class BaseInterpreter:
         profile: ExecutionProfile,
         recursion: Recursion | None,
         opener: Opener | None = None,
+        parent: Callable[[], str] = lambda: "",
     ) -> None:
         self._options = options
         self._recursion = recursion
@@ -61,7 +63,8 @@ class BaseInterpreter:
         asking = {} if recursion is None else dict(recursion.tools())
         # A function of the user's stands before ours of the same name.
         tools = ChainMap(self._tools, asking)
-        self._runtime = Runtime(options, tools, recursion, opener)
+        record = Record(options, recursion, parent)
+        self._runtime = Runtime(options, tools, recursion, opener, record)
         if recursion is not None:
             recursion.bear = _bearer(options, self._runtime)
         leaving.remember(self._runtime)
@@ -281,6 +284,7 @@ def _bearer(options: Options, runtime: Runtime) -> Bear:
             ExecutionProfile.RLM_DELEGATE,
             recursion,
             runtime.open_context if within else None,
+            runtime.sandbox,
         )
         return child
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
 
-CALLS, SANDBOXES, TOKENS, USD = "calls", "sandboxes", "tokens", "usd"
+CALLS, SANDBOXES, TOKENS, USD, UNPRICED = "calls", "sandboxes", "tokens", "usd", "unpriced"
 TIMEOUT = "rlm_timeout"
+Depths = Dict[int, Dict[str, int]]  # what the queries of each depth used
 NANO = 10**9  # dollars are counted in whole billionths, so that sums are exact
 
 
@@ -67,6 +68,7 @@ class Budget:
         self._parent: Budget | None = None
         self._closed = False
         self._tree = _Tree(timeout_s, now_s)
+        self._sandbox: Depths = {}  # what was used by all queries in its sandbox
 
     @property
     def calls_left(self) -> int:
@@ -109,7 +111,7 @@ class Budget:
             self._amounts[CALLS].check(len(asks))
             self._check_cost(asks)
             self._amounts[CALLS].take(len(asks))
-            self._tree.spent(self.depth)[CALLS] += len(asks)
+            self._spend(CALLS, len(asks))
             return [self._held(Hold(self, ask)) for ask in asks]
 
     def take_sandbox(self) -> None:
@@ -118,7 +120,7 @@ class Budget:
             self._check_open()
             self._amounts[SANDBOXES].check(1)
             self._amounts[SANDBOXES].take(1)
-            self._tree.spent(self.depth)[SANDBOXES] += 1
+            self._spend(SANDBOXES, 1)
 
     def shares(self, count: int, *, sandbox_each: bool) -> list[Budget]:
         """Budgets for `count` queries that may run at once: what is left here in equal parts, at
@@ -135,7 +137,11 @@ class Budget:
             ends_at_s = self.ends_at_s
             if self._parent is None and self._tree.timeout_s is not None:
                 ends_at_s = self._tree.now_s() + self._tree.timeout_s
-            return [self._share(parts, ends_at_s) for _ in range(count)]
+            shares = [self._share(parts, ends_at_s) for _ in range(count)]
+            if not sandbox_each:
+                for share in shares:
+                    share._sandbox = self._sandbox
+            return shares
 
     def close(self) -> None:
         """The query has ended: what it leaves is its parent's again. Idempotent; whoever still
@@ -146,15 +152,23 @@ class Budget:
                 self._closed = True
                 self._hand_up({name: one.empty() for name, one in self._amounts.items()})
 
-    def usage(self) -> list[dict[str, Any]]:
+    def usage(self, *, of_sandbox: bool = False) -> list[dict[str, Any]]:
         """What the whole tree has used, a mapping for each depth: `depth`, `calls`, `tokens`,
         `usd`, `unpriced` (calls without a known price, which are not in `usd`) and `sandboxes`.
+
+        of_sandbox: only what queries in the sandbox of this one used.
         """
         with self._tree.lock:
+            depths = self._sandbox if of_sandbox else self._tree.depths
             return [
                 {"depth": depth, **spent, USD: spent[USD] / NANO}
-                for depth, spent in sorted(self._tree.depths.items())
+                for depth, spent in sorted(depths.items())
             ]
+
+    def _spend(self, name: str, count: int) -> None:
+        for depths in (self._tree.depths, self._sandbox):
+            names = (CALLS, TOKENS, USD, UNPRICED, SANDBOXES)
+            depths.setdefault(self.depth, dict.fromkeys(names, 0))[name] += count
 
     def _share(self, parts: Mapping[str, int | None], ends_at_s: float | None) -> Budget:
         share = type(self)(calls=0, sandboxes=0, depth_max=self.depth_max)
@@ -251,10 +265,8 @@ class Hold:
             if self._unknown:
                 self._charge(*self.ask[:2])
             self._ended = True
-            spent = budget._tree.spent(budget.depth)
-            spent["unpriced"] += self._unpriced
-            for name, used in self._used.items():
-                spent[name] += used
+            for name, used in (*self._used.items(), (UNPRICED, int(self._unpriced))):
+                budget._spend(name, used)
             # More than its worst where that was an estimate: then it is a debt.
             left = {name: self._aside[name] - used for name, used in self._used.items()}
             if budget._closed:
@@ -272,16 +284,12 @@ class Hold:
 
 
 class _Tree:
-    """What all budgets of a tree share. depths: what was used by the queries of each."""
+    """What all budgets of a tree share."""
 
     def __init__(self, timeout_s: float | None, now_s: Callable[[], float]) -> None:
         self.lock = threading.RLock()
         self.timeout_s, self.now_s = timeout_s, now_s
-        self.depths: dict[int, dict[str, int]] = {}
-
-    def spent(self, depth: int) -> dict[str, int]:
-        names = (CALLS, TOKENS, USD, "unpriced", SANDBOXES)
-        return self.depths.setdefault(depth, dict.fromkeys(names, 0))
+        self.depths: Depths = {}
 
 
 class _Amount:

@@ -115,6 +115,14 @@ class Recursion:
         """What it and all below it have used, by depth."""
         return self._budget.usage()
 
+    @property
+    def depth(self) -> int:
+        return self._budget.depth
+
+    def usage_here(self) -> list[dict[str, Any]]:
+        """What all queries in the sandbox of this one have used, by depth."""
+        return self._budget.usage(of_sandbox=True)
+
     async def end(self) -> None:
         """End all queries below, confirmed where that can be. Never raises."""
         for batch in self._under_way:
