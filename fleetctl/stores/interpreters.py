@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import platform
 import sqlite3
 import time
 import uuid
@@ -28,7 +29,7 @@ from fleetctl.stores.codes import APPLICATION_ID
 
 VERSION = 1  # user_version of the file
 SCHEMA = "interpreters_schema.sql"
-KEPT_S = 30 * 86_400.0  # rows of ended sandboxes
+KEPT_S = 30 * 86_400.0  # rows
 WAIT_S = 5.0  # for another program that writes
 LOCK_S = 3600.0  # that an unused lock file is left
 STARTING, RUNNING, STOPPED, LOST, REFUSED = "Starting", "Running", "Stopped", "Lost", "Refused"
@@ -60,11 +61,12 @@ class InterpreterRuns:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             program = _program(self._path.parent)
         self._write(
-            "INSERT INTO runs (name, parent, depth, provider, native, program, pid, state, reason,"
-            " created_at_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
+            "INSERT INTO runs (name, parent, depth, provider, native, program, host, pid, state,"
+            " reason, created_at_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?)",
             (
                 *(run.name, run.parent or None, run.depth, run.provider),
-                *(json.dumps(dict(run.native)), program, os.getpid()),
+                *(json.dumps(dict(run.native)), program),
+                *(platform.node(), os.getpid()),
                 *(STARTING, time.time()),
             ),
             durable=True,
@@ -87,21 +89,23 @@ class InterpreterRuns:
         )
 
     def living(self) -> set[str]:
-        """Names of those that programs hold which live."""
+        """Names of those that programs of this machine hold which live."""
         return {run.name for run, lives in self._open() if lives}
 
     def left(self) -> list[InterpreterRun]:
-        """Those of programs that were killed; children stand before their parents."""
+        """Those of programs of this machine that were killed; children before their parents."""
         return [run for run, lives in self._open() if not lives]
 
     def _open(self) -> list[tuple[InterpreterRun, bool]]:
-        """All that have not ended, and whether their programs live."""
+        """All of this machine's that have not ended, and whether their programs live."""
         if not self._path.exists():
             return []
         with self._failing(), closing(self._connect()) as database:
             rows = database.execute(
                 "SELECT name, coalesce(parent, ''), depth, provider, native, created_at_s, state,"
-                " program FROM runs WHERE ended_at_s IS NULL ORDER BY depth DESC, name"
+                " program FROM runs WHERE ended_at_s IS NULL AND host = ?"
+                " ORDER BY depth DESC, name",
+                (platform.node(),),
             ).fetchall()
         lives = {program: is_held(self._path.parent / program) for *_, program in rows}
         return [
@@ -142,8 +146,9 @@ class InterpreterRuns:
         self._path.chmod(0o600)
 
     def forget_old(self) -> None:
-        """Rows of sandboxes that ended a month ago, and locks of programs that left no other."""
-        self._write("DELETE FROM runs WHERE ended_at_s < ?", (time.time() - KEPT_S,))
+        """Rows of a month ago, and locks of programs that left no other."""
+        # No sandbox lives that long, whatever became of its program and machine.
+        self._write("DELETE FROM runs WHERE created_at_s < ?", (time.time() - KEPT_S,))
         with self._failing(), closing(self._connect()) as database:
             open_ = {
                 row[0]

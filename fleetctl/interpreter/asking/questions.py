@@ -67,9 +67,9 @@ class Questions:
         """
         check_prompt(prompt, "prompt")
         check_on_error(on_error)
-        hold = self._hold([((prompt,), _named(model))])[0]
+        asked = self._hold([((prompt,), _named(model))])[0]
         try:
-            return _text(loop.run(self._ask(*hold)))
+            return _text(self._heard(*asked))
         except RuntimeError as error:
             if on_error == TEXT:
                 return f"[ERROR] {error}"
@@ -108,7 +108,13 @@ class Questions:
         """What the model itself returns for these arguments, counted and within the time as all
         questions. Raises RuntimeError.
         """
-        return loop.run(self._ask(*self._hold([(args, named)])[0]))
+        return self._heard(*self._hold([(args, named)])[0])
+
+    def _heard(self, hold: Hold, arguments: Arguments) -> Any:
+        try:
+            return loop.run(self._ask(hold, arguments))
+        finally:
+            hold.end()  # also when it was interrupted before it began
 
     def _hold(self, asked: Sequence[Arguments]) -> list[tuple[Hold, Arguments]]:
         """All of them, or none. Raises BudgetSpent, Unpriced."""

@@ -8,6 +8,7 @@ CREATE TABLE runs (
     provider TEXT NOT NULL,
     native TEXT NOT NULL,          -- JSON: what else its provider must know to end it by its name
     program TEXT NOT NULL,         -- the file whose lock the program holds while it lives
+    host TEXT NOT NULL,            -- where it runs: a lock says nothing of another machine's
     pid INTEGER NOT NULL,
     state TEXT NOT NULL,           -- of codes.STATES
     reason TEXT NOT NULL,

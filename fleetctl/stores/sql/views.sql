@@ -234,7 +234,7 @@ FROM (
 -- Sandboxes of interpreters, which programs made on this machine: parent is the run whose code asked
 -- for it in a recursive query, NULL where a program did. Calls of contexts are those of the sandbox
 -- that they are in. What one used that was killed nobody knows: NULL.
-SELECT name AS run, parent, depth, provider, state, nullif(reason, '') AS reason, pid,
+SELECT name AS run, parent, depth, provider, state, nullif(reason, '') AS reason, host, pid,
     strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', started_at_s, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%SZ', ended_at_s, 'unixepoch') AS ended_at,

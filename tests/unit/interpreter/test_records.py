@@ -190,3 +190,15 @@ def test_a_request_that_may_still_make_a_sandbox_is_looked_at_again(
     monkeypatch.setattr(InterpreterRuns, "left", lambda _: [young, old])
     InterpreterRuns(tmp_path).begin(young)
     assert asyncio.run(interpreters.sweep(tmp_path)) == [old]
+
+
+def test_a_program_of_another_machine_is_nobodys_to_judge(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs = InterpreterRuns(tmp_path)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("platform.node", lambda: "elsewhere")
+        runs.begin(InterpreterRun("theirs", "", 0, "local"))
+    monkeypatch.setattr("fleetctl.stores.interpreters.is_held", lambda _: False)
+    runs.begin(InterpreterRun("ours", "", 0, "local"))
+    assert [run.name for run in runs.left()] == ["ours"]
