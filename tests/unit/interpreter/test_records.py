@@ -19,6 +19,7 @@ import pytest
 from fleetctl import Interpreter
 from fleetctl.cli.report.query_views import open_asking
 from fleetctl.common.home import INTERPRETERS_DB, home
+from fleetctl.daemon.orphan_programs import sweep_forever
 from fleetctl.interpreter.asking import rlm
 from fleetctl.providers.contract.session import Session, SessionRequest
 from fleetctl.stores.interpreters import InterpreterRun, InterpreterRuns
@@ -202,3 +203,24 @@ def test_a_program_of_another_machine_is_nobodys_to_judge(
     monkeypatch.setattr("fleetctl.stores.interpreters.is_held", lambda _: False)
     runs.begin(InterpreterRun("ours", "", 0, "local"))
     assert [run.name for run in runs.left()] == ["ours"]
+
+
+def test_a_controller_ends_what_killed_programs_left(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs = InterpreterRuns(tmp_path)
+    runs.begin(InterpreterRun("left", "", 0, "local"))
+    runs.started("left")
+
+    async def controller() -> None:
+        sweeping = asyncio.ensure_future(sweep_forever(tmp_path, every_s=0.0))
+        assert runs.living() == {"left"}
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert runs.living() == {"left"}
+        monkeypatch.setattr("fleetctl.stores.interpreters.is_held", lambda _: False)
+        while runs.left():
+            await asyncio.sleep(0)
+        sweeping.cancel()
+
+    asyncio.run(controller())
