@@ -44,11 +44,14 @@ async def _run(directory: Path) -> None:
 async def _until_ended(state: State) -> None:
     heard_s = time.monotonic()
     while not state.ended.is_set():
-        if state.grants or state.heard:
+        if state.leaving and not state.batches:
+            return
+        if state.grants or state.heard or state.batches:
             heard_s, state.heard = time.monotonic(), False
         if time.monotonic() - heard_s > IDLE_S:
             return
         state.kept.clean()
+        state.answers.clean()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(state.ended.wait(), LOOK_S)
 

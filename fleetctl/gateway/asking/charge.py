@@ -65,6 +65,12 @@ class Charge:
             message = f"the gateway cannot write down what a call may cost: {error}"
             raise Refusal(503, NOT_RECORDED, message) from None
 
+    def hand_over(self) -> Hold:
+        """What is held, to whoever settles it from here on."""
+        assert self._hold is not None
+        hold, self._hold = self._hold, None
+        return hold
+
     def settle(self, tokens: Tokens) -> None:
         """Of one try. One that cost nothing leaves what is held to the next."""
         if tokens != NOTHING:

@@ -5,12 +5,13 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from typing import Any
 
 from aiohttp import web
 
 from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway.control.batches import batches_of
 from fleetctl.gateway.control.health import Probes
 from fleetctl.gateway.control.times import percentiles
 from fleetctl.gateway.endpoints import Endpoint, Grant
@@ -34,9 +35,12 @@ class Control:
         self._tokens: dict[str, str] = {}  # by run; a token is worked out once a run
         # A word for the grants that are held. That of a process before this one is another.
         self._epoch, self._changes = secrets.token_hex(8), 0
+        self._without: Set[str] = frozenset()  # grant, at the last look, of those with answers
+        state.granted_runs = self._tokens.keys()
 
     async def put_endpoints(self, request: web.Request) -> web.Response:
         state, previous = self._state, self._state.endpoints
+        state.leaving = False  # somebody needs it again
         found: dict[tuple[str, str], Endpoint] = {}
         for row in (await request.json())["endpoints"]:
             name = (row["namespace"], row["name"])
@@ -76,6 +80,10 @@ class Control:
         if time.monotonic() - self._forgot_at_s > FORGET_EACH_S:
             self._forgot_at_s = time.monotonic()
             state.ledger.forget(time.time(), {run for it in held for run in (it.run, it.tree)})
+            # One odd word of the controller must not lose what took hours.
+            without = state.answers.runs() - state.granted_runs
+            state.answers.forget_runs(without & self._without)
+            self._without = without
         uids = {it.uid for it in held}.union(*(it.uids for it in state.caps))
         totals = {uid: state.ledger.usd_of(uid) for uid in uids}
         return web.json_response({"version": self._version, "totals": totals})
@@ -112,10 +120,15 @@ class Control:
         max_age_s = float(request.query.get("max_age", "0"))
         every = self._state.endpoints.values()
         rows = await asyncio.gather(*(self._probes.health(it, max_age_s) for it in every))
+        for row in rows:
+            row |= batches_of(self._state, (row["namespace"], row["name"]))
         return web.json_response({"endpoints": rows})
 
     async def bye(self, _: web.Request) -> web.Response:
-        self._state.ended.set()
+        """What a server works on for us is looked after to its end."""
+        self._state.leaving = True
+        if not self._state.batches:
+            self._state.ended.set()
         return web.json_response({})
 
     async def ping(self, _: web.Request) -> web.Response:

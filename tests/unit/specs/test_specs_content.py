@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.services import Service
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import (
@@ -18,6 +19,7 @@ from fleetctl.specs.content import (
     KINDS,
     NO_PINS,
     PLACE,
+    PROMPT,
     RULE,
     SERVICE,
     STAGE,
@@ -110,6 +112,19 @@ OTHER: dict[str, Any] = {
     "signalBeforeStopSeconds": 9,
     "name": "two",
 }
+
+
+def test_each_field_of_a_prompt_has_its_role_and_a_batch_gives_the_same_answer() -> None:
+    assert PROMPT.keys() == Prompt.model_fields.keys()
+    asked = {"endpoint": "e", "text": "a"}
+    contents = {
+        mode: content_of(Template.model_validate({"prompt": {**asked, "mode": mode}}))
+        for mode in ("online", "batch")
+    }
+    assert contents["online"] == contents["batch"]
+    assert contents["online"] == content_of(Template.model_validate({"prompt": asked}))
+    other = Template.model_validate({"prompt": {**asked, "text": "b", "mode": "batch"}})
+    assert content_of(other) != contents["batch"]
 
 
 def aliases(model: Any) -> dict[str, str]:
