@@ -82,14 +82,15 @@ class Remote:
         after = ""
         for _ in range(PAGES_MAX):
             page = await self._json("GET", f"/v1/batches?limit={PAGE}{after}")
-            rows = [it for it in page.get("data") or () if isinstance(it, dict)]
+            data = page.get("data")
+            rows = [it for it in data if isinstance(it, dict) and it.get("id")] if data else []
             found += [it for it in rows if (it.get("metadata") or {}).get(TAG) == tag]
             if not rows or not page.get("has_more"):
                 break
-            last = rows[-1]
-            if float(last.get("created_at") or since_s) < since_s - CLOCK_SLACK_S:
+            created_s = rows[-1].get("created_at")
+            if isinstance(created_s, int | float) and created_s < since_s - CLOCK_SLACK_S:
                 break  # the newest come first
-            after = f"&after={last.get('id')}"
+            after = f"&after={rows[-1]['id']}"
         return found
 
     async def look(self, batch: str) -> Mapping[str, Any]:

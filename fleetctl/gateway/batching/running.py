@@ -5,7 +5,7 @@ it, and carries a tag by which the batch is found again when the server's reply 
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -157,21 +157,26 @@ class Running:
         while absent < ABSENT_LOOKS:
             number += 1
             try:
-                first, *others = await self._remote.find(self.batch.tag, self.batch.created_at_s)
-            except ValueError:
-                absent += 1
-                if absent < ABSENT_LOOKS:
-                    await asyncio.sleep(SETTLE_S)
+                found = await self._remote.find(self.batch.tag, self.batch.created_at_s)
             except (Unanswered, Denied) as error:
                 self.batch.trouble = f"the server does not list its batches: {error}"
                 if self._late:
                     return None
                 await asyncio.sleep(_backoff_s(number))
-            else:
-                for other in others:
-                    await self._remote.cancel(str(other["id"]))
-                return first
+                continue
+            if found:
+                await self._cancel_others(found[1:])
+                return found[0]
+            absent += 1
+            if absent < ABSENT_LOOKS:
+                await asyncio.sleep(SETTLE_S)
         return None
+
+    async def _cancel_others(self, others: Sequence[Mapping[str, Any]]) -> None:
+        """Nothing of them was answered yet, most likely; nobody reads what was."""
+        for other in others:
+            with suppress(Unanswered, Denied):
+                await self._remote.cancel(str(other["id"]))
 
     # -- waiting -----------------------------------------------------------------------------------
 
