@@ -22,8 +22,8 @@ TIMED_MAX = 2048  # runs and endpoints whose times are kept
 
 @dataclass(slots=True)
 class State:
-    """granted: set once the controller said who may call; money: fires when a cap or what is set
-    aside under it changes. answers: of rows in batches, kept until who asked them comes back.
+    """granted: set once the controller said who may call, and what; money: fires when a cap or what
+    is set aside under it changes. answers: of rows in batches, kept until who asked them is back.
     batches: that servers work on, by tag; gathering: rows that wait for others, by namespace and
     name of their endpoint. leaving: it ends once no batch is under way.
     """

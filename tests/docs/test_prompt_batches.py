@@ -22,10 +22,12 @@ QUICK = {"lingerSeconds": 0.5, "pollSeconds": 0.1}
 USD = 1e-3  # a token, in and out
 
 
-def batching(model: Model) -> dict[str, Any]:
+def batching(model: Model, rows: int = 0) -> dict[str, Any]:
+    """rows: so many are a batch, however late the last comes; 0: those of half a second."""
+    batch = {**QUICK, "maxRows": rows, "lingerSeconds": 60} if rows else QUICK
     found = endpoint(model)
     price = {"inputPerMillion": USD * 1e6, "outputPerMillion": USD * 1e6}
-    found["spec"] |= {"batch": QUICK, "prices": {"chat": price}}
+    found["spec"] |= {"batch": batch, "prices": {"chat": price}}
     return found
 
 
@@ -53,7 +55,7 @@ def gateway_pid(fleet: Fleet) -> int:
 def test_rows_are_one_batch_and_what_is_equal_is_not_asked_again(empty: Fleet) -> None:
     truth = Batches()
     with running(Model(batches=truth)) as model:
-        text = manifests(batching(model), asks("ask", ROWS))
+        text = manifests(batching(model, ROWS), asks("ask", ROWS))
         empty.ok("apply", "-f", "-", "--wait", stdin=text)
         assert answers(empty, "job/ask") == [f"echo: row {n}" for n in range(ROWS)]
         assert len(truth.made) == 1 and model.asked == []
@@ -65,6 +67,7 @@ def test_rows_are_one_batch_and_what_is_equal_is_not_asked_again(empty: Fleet) -
         alive["spec"]["template"]["prompt"]["mode"] = "online"
         empty.ok("apply", "-f", "-", "--wait", stdin=manifests(alive))
         assert model.asked == []
+        empty.ok("apply", "-f", "-", stdin=manifests(batching(model, 1)))
         changed = asks("ask", ROWS)
         changed["spec"]["tasks"]["items"][7] = {"n": "seven"}
         empty.ok("apply", "-f", "-", "--wait", stdin=manifests(changed))
@@ -75,7 +78,7 @@ def test_rows_are_one_batch_and_what_is_equal_is_not_asked_again(empty: Fleet) -
 def test_kills_amid_a_batch_lose_no_row_and_ask_none_twice(empty: Fleet) -> None:
     truth = Batches(held=True, done=120, lost=1)
     with running(Model(batches=truth)) as model:
-        text = manifests(batching(model), asks("ask", ROWS))
+        text = manifests(batching(model, ROWS), asks("ask", ROWS))
         empty.ok("apply", "-f", "-", stdin=text)
         where = f"in batch batch_0 of {ROWS}, 120 done"
         until(lambda: empty.status("job/ask")["message"] == where)
@@ -98,7 +101,7 @@ def test_kills_amid_a_batch_lose_no_row_and_ask_none_twice(empty: Fleet) -> None
 def test_a_deleted_job_cancels_its_batch_and_pays_what_was_answered(empty: Fleet) -> None:
     truth = Batches(held=True, done=3)
     with running(Model(batches=truth)) as model:
-        empty.ok("apply", "-f", "-", stdin=manifests(batching(model), asks("ask", 9)))
+        empty.ok("apply", "-f", "-", stdin=manifests(batching(model, 9), asks("ask", 9)))
         until(lambda: empty.status("job/ask")["reason"] == "InBatch")
         empty.ok("delete", "job/ask")
         until(lambda: bool(truth.made) and truth.made[0].status == "cancelled")

@@ -35,6 +35,7 @@ class Control:
         self._tokens: dict[str, str] = {}  # by run; a token is worked out once a run
         # A word for the grants that are held. That of a process before this one is another.
         self._epoch, self._changes = secrets.token_hex(8), 0
+        self._served = False
         self._without: Set[str] = frozenset()  # grant, at the last look, of those with answers
         state.granted_runs = self._tokens.keys()
 
@@ -53,7 +54,16 @@ class Control:
         state.endpoints = found
         for name in previous.keys() - found.keys():
             previous[name].end()
+        self._served = True
+        self._know()
         return web.json_response({})
+
+    def _know(self) -> None:
+        """Calls are heard once both are known: before, whoever is granted an endpoint would be told
+        that there is none.
+        """
+        if self._served and self._changes:
+            self._state.granted.set()
 
     async def put_grants(self, request: web.Request) -> web.Response:
         """All grants, or with `since` what changed after those that its reply called so. Without a
@@ -74,7 +84,7 @@ class Control:
         self._changes += 1
         state.caps = [SharedCap(tuple(it["uids"]), it["usd"]) for it in body["caps"]]
         state.numbered.cancel(over)
-        state.granted.set()
+        self._know()
         state.money.fire()
         held = state.grants.values()
         if time.monotonic() - self._forgot_at_s > FORGET_EACH_S:

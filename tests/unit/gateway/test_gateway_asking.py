@@ -114,6 +114,21 @@ async def test_usage_is_told_when_it_changes_and_only_what_changed(tmp_path: Pat
 
 
 @in_loop
+async def test_one_that_began_anew_refuses_nobody_before_it_knows_the_endpoints(
+    tmp_path: Path,
+) -> None:
+    async with hosting(tmp_path, model := Model()) as gateway:
+        await gateway.stop()
+        await gateway.start()
+        await gateway.grant("r1")  # a start may be quicker than the word of what is served
+        asking = asyncio.create_task(gateway.ask("r1"))
+        for _ in range(3):
+            await (await gateway.control.get("/ping")).read()
+        await gateway.declare([model])
+        assert (await asking).status == 200
+
+
+@in_loop
 async def test_before_it_knows_who_may_call_a_task_waits(tmp_path: Path) -> None:
     model = Model()
     async with hosting(tmp_path, model) as gateway:
