@@ -102,8 +102,8 @@ class Prompt(Spec):
     )
     mode: Literal["online", "batch"] = Field(
         default="online",
-        description="`online`: each row is a call; `batch`: rows go together through the server's"
-        " own batch API, later and cheaper; default online.",
+        description="`online`: a row is a call; `batch`: rows go by the server's batch API; default"
+        " online.",
     )
 
     @model_validator(mode="after")
