@@ -20,10 +20,11 @@ from pathlib import Path
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import StoreError
+from fleetctl.common.event_loop import loop_factory
 from fleetctl.common.tasks import cancel
 from fleetctl.daemon.adoption.adopt import Adopter
 from fleetctl.daemon.api import Api
-from fleetctl.daemon.event_loop import loop_factory
+from fleetctl.daemon.orphan_programs import sweep_forever
 from fleetctl.daemon.receive import Receiver
 from fleetctl.daemon.retention import engine_settings
 from fleetctl.daemon.serve import (
@@ -157,7 +158,8 @@ async def _work(
 ) -> None:
     store = fenced(opened, elector.leads)
     values = SecretValues(store, os.environ)
-    engine, accounts = engine_of(home, store, engine_settings(), values)
+    settings = engine_settings()
+    engine, accounts = engine_of(home, store, settings, values)
     forecaster = partial(forecast_of, home, engine.state.providers)
     adopter = Adopter(engine.state, engine.market, accounts.orphans)
     recover(home, engine, accounts)
@@ -182,6 +184,7 @@ async def _work(
     )
     helpers = [
         asyncio.ensure_future(door.keep_open()),
+        asyncio.ensure_future(sweep_forever(home, every_s=settings.sweep_s)),
         asyncio.ensure_future(mirror.run()),
         asyncio.ensure_future(_ended(stop, engine.stop)),
         asyncio.ensure_future(_ended(elector.lost, engine.stop)),

@@ -53,6 +53,7 @@ BENCHES: dict[str, Callable[[], Iterable[Figure]]] = {
     "endpoints": endpoints.figures,
     "operator": operator.figures,
     "prompts": prompts.figures,
+    "batches": prompts.batched,
     "rlstep": rlstep.figures,
 }
 
