@@ -17,6 +17,7 @@ from fleetctl.controllers.planning.plan import TERMINAL_PHASES, AssetAction, Clo
 from fleetctl.controllers.reuse.cache import Content, Key
 from fleetctl.controllers.schedule.desired import Prior, Wait
 from fleetctl.controllers.status import prior_of
+from fleetctl.providers.contract.endpoints import ServerAddress
 from fleetctl.specs.values.scalars import Spec
 
 
@@ -155,6 +156,11 @@ class Asset:
     problem: str = ""
     tries: int = 0
     retry_at_s: float = 0.0
+    # Of a Function with a server: where it is asked, and the containers seen last; None = nobody
+    # has looked since this controller began.
+    address: ServerAddress | None = None
+    containers: int | None = None
+    warning: str = ""  # why its server did not become ready, when it was asked last
 
 
 class Tracks(dict[str, Track]):

@@ -312,17 +312,20 @@ class Effects:
         what = _WORDS[type(action)]
         if isinstance(action, FreeScratch) and not action.keep_logs:
             what = "swept"
-        message = ""
+        message, address = "", None
         try:
             reply = await guarded(
                 carry_out(self._state, self._rate_limiters, track, action, self._secrets),
                 what=what,
                 key=uid,
             )
-            message = reply.why if isinstance(reply, NoAnswer) else ""
+            if isinstance(reply, NoAnswer):
+                message = reply.why
+            else:
+                address = reply
         except (Refused, Unavailable) as error:
             message = words_of(error)
-        self._state.inbox.tell(AssetReplied(uid, what, message))
+        self._state.inbox.tell(AssetReplied(uid, what, message, address))
 
     def _spawn(self, key: str, call: Coroutine[object, object, None], unknown: Message) -> None:
         """unknown: what to tell when the call ends without a message, be it before its first

@@ -148,7 +148,7 @@ class Answers:
         asset.tries, asset.retry_at_s = 0, 0.0
         match fact.what:
             case "ensured":
-                asset.ready = True
+                asset.ready, asset.address = True, fact.address
             case "removed":
                 asset.removed = True
             case "freed":
