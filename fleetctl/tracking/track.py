@@ -194,5 +194,7 @@ def track_of(resource: Resource) -> Track:
     status = json.loads(resource.status) if resource.status else {}
     track = Track(resource, status)
     current = status.get("observedGeneration") == resource.generation
-    track.asset.ready = current and status.get("phase") == "Ready"
+    # Where a server is asked, and its key, are in memory alone: its provider is to tell them again.
+    told = "url" not in status
+    track.asset.ready = current and told and status.get("phase") == "Ready"
     return track

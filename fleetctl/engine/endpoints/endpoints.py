@@ -73,6 +73,7 @@ class Endpoints:
         self._trouble: Unavailable | None = None  # with the gateway itself
         self._keyless: dict[tuple[str, str], Unavailable] = {}
         self._served: list[Served] | None = None  # the set that the gateway has
+        self._lacks: dict[str, Lack] = {}  # by uid of those whose Functions cannot be asked
         self._woken = asyncio.Event()
         self._looked_at: dict[str, int] = {}  # uid -> the generation that a pass saw last
         self._seq = 0
@@ -165,6 +166,16 @@ class Endpoints:
         found = [self._functions.behind(it, namespace) for it in spec.servers]
         lacks = [it for it in found if isinstance(it, Lack)]
         return lacks[0] if len(lacks) == len(found) else None
+
+    def _lacking_functions(self) -> dict[str, Lack]:
+        found: dict[str, Lack] = {}
+        for track in self._declared():
+            spec = track.spec
+            if isinstance(spec, EndpointSpec) and spec.reach != "Direct":
+                lack = self._without(spec, track.resource.namespace)
+                if lack is not None:
+                    found[track.resource.uid] = lack
+        return found
 
     def _direct(self, spec: EndpointSpec, namespace: str) -> Mapping[str, str]:
         """The first server's address and the key itself, as secrets."""
@@ -272,6 +283,10 @@ class Endpoints:
         wanted = self._wanted()
         if set(self._keyless) != keyless:
             self._poke_all()
+        lacks, self._lacks = self._lacks, self._lacking_functions()
+        if lacks != self._lacks:
+            self._poke_all()
+            hurry(self._state, NOT_READY)
         if wanted != self._served:
             await gateway.serve(wanted)
             self._served = wanted

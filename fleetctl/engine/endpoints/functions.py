@@ -87,12 +87,14 @@ class ServedFunctions:
         """
         awake, now_s = set(awake), self._state.clock.now_s()
         for track in [it for it in self._state.tracks.assets.values() if _serves(it)]:
-            asset, address = track.asset, track.asset.address
-            if address is None or now_s < self._counted_at_s.get(track.resource.uid, 0.0) + COUNT_S:
-                continue
-            if asset.containers == 0 and address.url not in awake:
+            asset, address, uid = track.asset, track.asset.address, track.resource.uid
+            if address is None or (asset.containers == 0 and address.url not in awake):
                 continue  # it sleeps, and nobody asks for it
-            self._counted_at_s[track.resource.uid] = now_s
+            if address.url in awake and not asset.containers:
+                self._take(track, 1)  # the first is told by the gateway: it may be gone soon
+            if now_s < self._counted_at_s.get(uid, 0.0) + COUNT_S:
+                continue
+            self._counted_at_s[uid] = now_s
             backend = self._state.providers.get(_spec(track).provider)
             if not isinstance(backend, Serving):
                 continue
@@ -101,9 +103,12 @@ class ServedFunctions:
                 found = await backend.containers(name)
             except (Refused, Unavailable):
                 continue
-            if found != asset.containers:
-                asset.containers = found
-                self._state.poke(track.resource.uid)
+            self._take(track, max(found, int(address.url in awake)))
+
+    def _take(self, track: Track, found: int) -> None:
+        if found != track.asset.containers:
+            track.asset.containers = found
+            self._state.poke(track.resource.uid)
 
     def told(self, failed: Mapping[str, str]) -> None:
         """failed: sentences by URL, of containers whose server did not become ready."""

@@ -308,7 +308,7 @@ class Effects:
         self._spawn(track.resource.uid, self._asset(track, action), cancelled)
 
     async def _asset(self, track: Track, action: AssetAction) -> None:
-        uid = track.resource.uid
+        uid, generation = track.resource.uid, track.resource.generation
         what = _WORDS[type(action)]
         if isinstance(action, FreeScratch) and not action.keep_logs:
             what = "swept"
@@ -325,7 +325,7 @@ class Effects:
                 address = reply
         except (Refused, Unavailable) as error:
             message = words_of(error)
-        self._state.inbox.tell(AssetReplied(uid, what, message, address))
+        self._state.inbox.tell(AssetReplied(uid, what, message, address, generation))
 
     def _spawn(self, key: str, call: Coroutine[object, object, None], unknown: Message) -> None:
         """unknown: what to tell when the call ends without a message, be it before its first

@@ -78,6 +78,7 @@ class AssetReplied:
     what: str  # ensured | removed | freed | swept
     message: str
     address: ServerAddress | None = None
+    generation: int | None = None  # of the spec that was ensured; None: nothing was
 
 
 Message = (

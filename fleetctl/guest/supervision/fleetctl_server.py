@@ -2,7 +2,7 @@
 lets through to it only who knows the key.
 
 Shipped into containers as a module of its own, which knows the standard library of Python 3.9
-alone. At Modal `serve` is the web function, and the container comes and goes by itself; on this
+alone. At Modal `run` is the web function, and the container comes and goes by itself; on this
 machine the module is a program that listens always and runs the server only while it is asked.
 How is in FLEETCTL_SERVER, as JSON: see `Order`.
 """
@@ -42,7 +42,7 @@ GRACE_S = 5.0  # of the server, from TERM to KILL
 PIECE_BYTES = 65_536
 
 
-def serve() -> None:
+def run() -> None:
     """The web function: what listens is a process of its own, and this returns at once."""
     subprocess.Popen([sys.executable, os.path.abspath(__file__)], stdin=subprocess.DEVNULL)
 

@@ -216,7 +216,7 @@ class Deployments:
             memory=machine.memory,
             timeout=life_s(wanted),
             startup_timeout=web.startup_s_of(wanted.server) if wanted.server else None,
-            retries=0,
+            retries=None if wanted.server else 0,
             min_containers=limits.min_containers,
             max_containers=limits.max_containers,
             scaledown_window=round(limits.scaledown_s),

@@ -50,7 +50,7 @@ def decorated(server: ServerOrder) -> Any:
     import modal
 
     listen, startup_s = _listen(server), startup_s_of(server)
-    body = modal.web_server(listen, startup_timeout=startup_s)(shipped(SERVER, SERVER_FILE).serve)
+    body = modal.web_server(listen, startup_timeout=startup_s)(shipped(SERVER, SERVER_FILE).run)
     return modal.concurrent(max_inputs=server.concurrency)(body)
 
 

@@ -1,0 +1,175 @@
+"""A Function with a port behind an Endpoint, on the emulated Modal: started by the first prompt,
+gone when nobody asks, and never asked by anybody else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.engine.endpoints.functions import COUNT_S
+from fleetctl.gateway.rules.sleep import READY_PATH
+from tests.contracts.provider_worlds import eventually
+from tests.emulators.modal.running import ModalEmulator
+from tests.servers.fleets import Play
+from tests.servers.served_fleet import ENDPOINT, Fleet, free_port, function, serving_on
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+def on_served(tmp_path: Path, modal_emulator: ModalEmulator) -> Play:
+    return serving_on(tmp_path / "home", modal_emulator)
+
+
+def test_a_job_of_prompts_starts_a_container_that_goes_when_nobody_asks(on_served: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.serve()
+        fleet.apply_kind("Function", "tiny", function(free_port()))
+        fleet.apply_kind("Endpoint", "small", ENDPOINT)
+        await fleet.says("Endpoint", "small", phase="Ready", message="function/tiny is asleep")
+        assert fleet.containers() == []
+        texts = [f"word {n}" for n in range(12)]
+        fleet.ask(*texts)
+        await fleet.phase("Succeeded")
+        assert [it["answer"] for it in fleet.results().values()] == [it.upper() for it in texts]
+        print(fleet.containers())
+        (only,) = fleet.containers()
+        (server,) = fleet.servers()
+        paths = [it["path"] for it in server["requests"]]
+        assert paths == [READY_PATH, *[CHAT] * 12]
+        await fleet.says("Endpoint", "small", tries="12")
+        await fleet.scaled_to_zero()
+        await fleet.says("Endpoint", "small", message="asleep")
+        # Neither the wait for it nor a look at it has asked anything.
+        assert len(fleet.servers()[0]["requests"]) == 13
+        assert [it["task_id"] for it in fleet.containers()] == [only["task_id"]]
+
+    on_served(tale)
+
+
+def test_what_a_container_cost_is_charged_to_its_function_and_a_budget_stops_the_next(
+    on_served: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.serve()
+        fleet.apply_kind("Function", "tiny", function(free_port()))
+        fleet.apply_kind("Endpoint", "small", ENDPOINT)
+        fleet.ask("one")
+        await fleet.phase("Succeeded")
+        status = await fleet.says("Function", "tiny", warm="'containers': 1")
+        usd_per_s = status["warm"]["usdPerSecond"]
+        assert usd_per_s > 0
+        await fleet.scaled_to_zero()
+
+        async def charged() -> bool:
+            return "warm" not in fleet.of_kind("Function", "tiny")
+
+        await eventually(charged, "the container was charged")
+        (only,) = fleet.containers()
+        really_s = only["ended_at"] - only["started_at"]
+        cost = fleet.of_kind("Function", "tiny")["cost"]
+        # Its containers are counted every few seconds.
+        assert abs(cost["seconds"] - really_s) < 2 * COUNT_S + 2
+        assert cost["actual"] == pytest.approx(cost["seconds"] * usd_per_s, rel=1e-3)
+        # Less than a container may cost until its first charge: none is started for it.
+        fleet.apply_kind("Budget", "poor", {"maxCost": 0.01, "selector": {}})
+        await fleet.says("Endpoint", "small", reason="Budget")
+        fleet.ask("two", name="later")
+        waits = await fleet.waits_for("later", "Budget")
+        assert "function/tiny" in waits or "budget/poor" in waits
+        assert len(fleet.containers()) == 1
+
+    on_served(tale)
+
+
+def test_a_restarted_controller_finds_the_server_again_and_its_calls_go_on(
+    on_served: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.serve()
+        fleet.apply_kind("Function", "tiny", function(free_port()))
+        fleet.apply_kind("Endpoint", "small", ENDPOINT)
+        await fleet.says("Endpoint", "small", phase="Ready")
+        url = fleet.of_kind("Function", "tiny")["url"]
+        await fleet.restart()
+        fleet.ask("after")
+        await fleet.phase("Succeeded")
+        assert fleet.results()[0]["answer"] == "AFTER"
+        assert fleet.of_kind("Function", "tiny")["url"] == url
+        assert len(fleet.servers()) == 1  # the same one, not made anew
+
+    on_served(tale)
+
+
+def test_a_server_that_never_becomes_ready_says_why_with_the_end_of_its_output(
+    on_served: Play,
+) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.serve()
+        broken = "print('loading weights', flush=True)\nraise SystemExit('no such model: tiny')"
+        fleet.apply_kind("Function", "tiny", function(free_port(), broken))
+        fleet.apply_kind("Endpoint", "small", ENDPOINT)
+        fleet.ask("one")
+        status = await fleet.says("Endpoint", "small", message="no such model: tiny")
+        assert "did not become ready: it exited with code 1" in status["message"]
+        assert "loading weights" in status["message"]
+        await fleet.says("Function", "tiny", warning="no such model: tiny")
+        # Mended, it is deployed anew, and what waited is asked.
+        port = free_port()
+        fleet.apply_kind("Function", "tiny", function(port, suffix="!"))
+        await fleet.phase("Succeeded")
+        assert fleet.results()[0]["answer"] == "ONE!"
+        await fleet.says("Function", "tiny", phase="Ready")
+        assert "warning" not in fleet.of_kind("Function", "tiny")
+
+    on_served(tale)
+
+
+def test_a_function_goes_after_the_endpoint_that_names_it(on_served: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.serve()
+        fleet.apply_kind("Endpoint", "small", ENDPOINT)
+        await fleet.says("Endpoint", "small", reason="FunctionMissing", message="not declared")
+        fleet.apply_kind("Function", "tiny", {"provider": "modal"})
+        await fleet.says("Endpoint", "small", reason="FunctionWithoutPort", message="no `port`")
+        fleet.apply_kind("Function", "tiny", function(free_port()))
+        await fleet.says("Endpoint", "small", phase="Ready")
+        fleet.delete_kind("Function", "tiny")
+
+        async def says_who() -> bool:
+            rows = fleet.store.resources.list()
+            return any("still used by endpoint/small" in row.status for row in rows)
+
+        await eventually(says_who, "the function said who uses it")
+        (app,) = [
+            it
+            for it in fleet.emulator.state()["apps"]
+            if it["app_id"] in fleet._apps() and it["state"] == "deployed"
+        ]
+        fleet.delete_kind("Endpoint", "small")
+        await fleet.gone("small")
+        await fleet.gone("tiny")
+        apps = {it["app_id"]: it["state"] for it in fleet.emulator.state()["apps"]}
+        assert apps[app["app_id"]] == "stopped"
+
+    on_served(tale)
+
+
+def test_who_does_not_know_the_key_is_not_answered(on_served: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        await fleet.serve()
+        fleet.apply_kind("Function", "tiny", function(free_port()))
+        fleet.apply_kind("Endpoint", "small", ENDPOINT)
+        await fleet.says("Endpoint", "small", phase="Ready")
+        url = fleet.of_kind("Function", "tiny")["url"]
+        async with fleet.gateway.client.post(f"{url}{CHAT}", json={"messages": []}) as reply:
+            assert reply.status == 401
+        key = fleet.engine.state.tracks.assets
+        keys = [it.asset.address.key for it in key.values() if it.asset.address is not None]
+        assert keys
+        for path in (tmp for tmp in fleet._home.rglob("*") if tmp.is_file()):
+            assert keys[0].encode() not in path.read_bytes(), path
+
+    on_served(tale)
