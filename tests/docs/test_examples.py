@@ -44,6 +44,7 @@ RUN_BY_A_TEST = {
     "rl-batched.yaml",
     "endpoint.yaml",
     "prompts.yaml",  # test_prompts.py
+    "served-model.yaml",  # tests/servers/test_served_models.py
 }
 
 

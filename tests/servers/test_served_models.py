@@ -7,10 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fleetctl.engine.endpoints.functions import COUNT_S
 from fleetctl.gateway.rules.sleep import READY_PATH
 from tests.contracts.provider_worlds import eventually
+from tests.docs.fleet import EXAMPLES
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.fleets import Play
 from tests.servers.served_fleet import ENDPOINT, Fleet, free_port, function, serving_on
@@ -168,5 +170,20 @@ def test_who_does_not_know_the_key_is_not_answered(on_served: Play) -> None:
         assert keys
         for path in (tmp for tmp in fleet._home.rglob("*") if tmp.is_file()):
             assert keys[0].encode() not in path.read_bytes(), path
+
+    on_served(tale)
+
+
+def test_the_example_runs_as_it_stands_but_for_its_port(on_served: Play) -> None:
+    text = (EXAMPLES / "served-model.yaml").read_text("utf-8")
+
+    async def tale(fleet: Fleet) -> None:
+        await fleet.serve()
+        manifests = yaml.safe_load_all(text.replace("8000", str(free_port())))
+        for one in manifests:
+            fleet.apply_kind(one["kind"], one["metadata"]["name"], one["spec"])
+        await fleet.phase("Succeeded", "greetings")
+        answers = [it["answer"] for it in fleet.results("greetings").values()]
+        assert answers == [f"GOOD MORNING, {it}" for it in ("ADA", "GRACE", "EDSGER")]
 
     on_served(tale)
