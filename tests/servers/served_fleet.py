@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import textwrap
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ class Handler(BaseHTTPRequestHandler):
         self.reply({"data": [{"id": "tiny"}]})
 
     def do_POST(self):
+        WAITS()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         text = body["messages"][-1]["content"].upper() + SUFFIX
         self.reply({
@@ -66,8 +68,12 @@ def free_port() -> int:
             return int(one.getsockname()[1])
 
 
-def function(port: int, code: str = SERVER, *, suffix: str = "", **fields: Any) -> dict[str, Any]:
+def function(
+    port: int, code: str = SERVER, *, suffix: str = "", waits: str = "pass", **fields: Any
+) -> dict[str, Any]:
+    """waits: Python that each call runs before it is answered."""
     head = f"PORT = {port}\nSUFFIX = {suffix!r}\n"
+    head += "def WAITS():\n" + textwrap.indent(waits, "    ") + "\n"
     return {
         "provider": "modal",
         "port": port,
