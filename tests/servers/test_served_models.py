@@ -16,7 +16,7 @@ from tests.docs.fleet import EXAMPLES
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.fleets import Play
 from tests.servers.gates import gate
-from tests.servers.served_fleet import ENDPOINT, Fleet, free_port, function, serving_on
+from tests.servers.served_fleet import ENDPOINT, SERVER, Fleet, free_port, function, serving_on
 
 CHAT = "/v1/chat/completions"
 
@@ -29,13 +29,18 @@ def on_served(tmp_path: Path, modal_emulator: ModalEmulator) -> Play:
 def test_a_job_of_prompts_starts_a_container_that_goes_when_nobody_asks(on_served: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         await fleet.serve()
-        fleet.apply_kind("Function", "tiny", function(free_port()))
-        fleet.apply_kind("Endpoint", "small", ENDPOINT)
-        await fleet.says("Endpoint", "small", phase="Ready", message="function/tiny is asleep")
-        assert fleet.containers() == []
         texts = [f"word {n}" for n in range(12)]
-        fleet.ask(*texts)
-        await fleet.phase("Succeeded")
+        with gate() as door:
+            loads = door.python() + SERVER
+            fleet.apply_kind("Function", "tiny", function(free_port(), loads))
+            fleet.apply_kind("Endpoint", "small", ENDPOINT)
+            await fleet.says("Endpoint", "small", phase="Ready", message="function/tiny is asleep")
+            assert fleet.containers() == []
+            fleet.ask(*texts)
+            await fleet.says("Endpoint", "small", message="starting a container of function/tiny")
+            assert fleet.of_kind("Endpoint", "small")["tries"] == 0
+            door.open()
+            await fleet.phase("Succeeded")
         assert [it["answer"] for it in fleet.results().values()] == [it.upper() for it in texts]
         (server,) = fleet.servers()
         paths = [it["path"] for it in server["requests"]]

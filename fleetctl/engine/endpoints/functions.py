@@ -133,12 +133,14 @@ class ServedFunctions:
 
 
 def _undeployed(key: str, track: Track) -> Lack:
+    """One that was there goes on serving who asks it, while its provider does not answer us."""
+    soon = "url" in track.status
     if track.asset.problem:
-        return Lack(NOT_READY, f"{key} cannot be deployed: {track.asset.problem}")
+        return Lack(NOT_READY, f"{key} cannot be deployed: {track.asset.problem}", soon=soon)
     waits = str(track.status.get("message") or "")
     if waits and track.status.get("phase") == "Pending":
-        return Lack(NOT_READY, f"{key} is not deployed: {waits}")
-    return Lack(NOT_READY, f"{key} is being deployed", soon=True)
+        return Lack(NOT_READY, f"{key} is not deployed: {waits}", soon=soon)
+    return Lack(NOT_READY, f"{key} is being deployed", soon=soon)
 
 
 def _serves(track: Track) -> bool:
