@@ -108,12 +108,14 @@ class Fleet(modal_fleet.Fleet):
 
     async def restart(self) -> None:
         await super().close()
+        await self.prompts.close()
         self._open()
         self.prompts = EndpointProvider(self._home, store_id=self.store.store_id, notify=self.told)
         self.engine._admit("endpoint", self.prompts)
 
     async def close(self) -> None:
         await super().close()
+        await self.prompts.close()
         await self._life.aclose()
 
     def ask(self, *texts: str, name: str = "job") -> None:
