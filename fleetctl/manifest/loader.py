@@ -25,6 +25,7 @@ from fleetctl.manifest.problems import (
     ManifestErrors,
     Path,
     Problem,
+    in_order,
     joined,
     path_text,
 )
@@ -97,7 +98,7 @@ def load(
     """
     rendered = render(documents)
     checked = [_check(draft, namespace) for draft in rendered.drafts]
-    problems = _in_order([*rendered.problems, *_problems(checked)], documents)
+    problems = in_order([*rendered.problems, *_problems(checked)], documents)
     manifests = [it.manifest for it in checked if it.manifest is not None]
     problems.extend(_declared_twice(manifests))
     if len(manifests) > DOCUMENTS_MAX:
@@ -149,15 +150,6 @@ def _problems(checked: Sequence[_Checked]) -> list[Problem]:
         warnings = (*it.manifest.warnings, _warning(problem))
         it.manifest = replace(it.manifest, warnings=warnings)
     return [*problems[: len(found)], *(one for it in checked for one in it.included.problems)]
-
-
-def _in_order(problems: list[Problem], documents: Sequence[Document]) -> list[Problem]:
-    """As the files were named; what stands in others comes last."""
-    numbers = {it.path: number for number, it in reversed([*enumerate(documents)])}
-    last = len(documents)
-    return sorted(
-        problems, key=lambda it: (numbers.get(it.file, last), it.file, it.line, it.column)
-    )
 
 
 def _check(draft: Draft, namespace: Chosen) -> _Checked:

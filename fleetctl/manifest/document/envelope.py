@@ -70,10 +70,11 @@ def envelope(data: Mapping[str, Any]) -> Iterator[Finding]:
     elif kind in NOT_YET_KINDS:
         yield Finding(("kind",), ("kind",), f" is `{kind}`, which is not supported yet")
     else:
-        yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}", _kind_hint(kind))
+        yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}", kind_hint(kind))
 
 
-def _kind_hint(kind: str) -> str:
+def kind_hint(kind: str) -> str:
+    """The kind that was meant, or all that there are."""
     hint = SYNONYMOUS_KINDS.get(kind.lower())
     return f"did you mean `{hint}`?" if hint else suggestion(kind, list(KINDS))
 

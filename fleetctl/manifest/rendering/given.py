@@ -65,7 +65,7 @@ def sources_in(documents: Iterable[Document]) -> tuple[list[Source], list[Proble
     for document in documents:
         if document.role == SET:
             name, _, raw = document.text.partition("=")
-            flags[name] = Given(name, raw=raw)
+            flags[name] = Given(name, raw=raw)  # the last of a name wins
         elif document.role == VALUES:
             source, wrong = _file(document)
             files.append(source)

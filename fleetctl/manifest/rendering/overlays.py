@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fleetctl.manifest.document.envelope import kind_hint
 from fleetctl.manifest.files.documents import Document, is_address, read_documents
 from fleetctl.manifest.hints.words import listed
 from fleetctl.manifest.messages import Finding, findings, suggestion
@@ -19,7 +20,7 @@ from fleetctl.manifest.problems import Path, value_text
 from fleetctl.manifest.rendering.declared import Declared
 from fleetctl.manifest.rendering.merging import Merge, paths_in
 from fleetctl.manifest.yaml.reader import Root
-from fleetctl.specs.kinds.registry import API_VERSION, KINDS, kind_called
+from fleetctl.specs.kinds.registry import API_VERSION, kind_called
 from fleetctl.specs.rendering.overlay import Overlay
 
 KIND = "Overlay"
@@ -98,8 +99,8 @@ def _wrong(data: dict[str, Any], path: Path) -> Iterator[Finding]:
     if kind_called(kind) is None:
         at = (*path, "kind")
         what = " is missing" if "kind" not in data else f" is {value_text(kind)}"
-        hint = suggestion(kind, list(KINDS)) if isinstance(kind, str) else ""
-        message = f"{what}; it must be one of {listed(KINDS)}"
+        hint = kind_hint(kind) if isinstance(kind, str) else ""
+        message = f"{what}; it must be the kind of an object"
         yield Finding(at if "kind" in data else path, at, message, hint)
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         message = " is missing; it says of which object this is a part"

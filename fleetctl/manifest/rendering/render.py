@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fleetctl.manifest.files.documents import MANIFEST, Document, is_address, read_documents
 from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.positions import Written, located
-from fleetctl.manifest.problems import Problem, joined
+from fleetctl.manifest.problems import ManifestErrors, Problem, in_order, joined
+from fleetctl.manifest.rendering.declared import KIND as VARIABLES
 from fleetctl.manifest.rendering.declared import Declared, Scopes, declare, is_variables, left
 from fleetctl.manifest.rendering.given import Given, Source, sources_in, unknown
+from fleetctl.manifest.rendering.overlays import KIND as OVERLAY
 from fleetctl.manifest.rendering.overlays import (
     Laid,
     Patch,
@@ -32,6 +35,7 @@ from fleetctl.manifest.rendering.overlays import (
     unmatched,
 )
 from fleetctl.manifest.rendering.references import OPENING, Filling, plain_references
+from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.manifest.yaml.reader import Root
 
 CHAIN_MAX = 10  # overlays of overlays; deeper nobody can tell what holds
@@ -268,3 +272,45 @@ def _left_alone(draft: Draft) -> Iterable[str]:
         (problem,) = located([(draft.written, Finding(path, path, message))])
         yield joined(str(problem), hint)
         return
+
+
+def declared_names(documents: Sequence[Document]) -> set[str]:
+    """Of all variables, also of those that the bases of overlays declare."""
+    return render(documents).names if renders(documents) else set()
+
+
+def renders(documents: Sequence[Document]) -> bool:
+    """False where nothing declares or overlays anything, and no value is given."""
+    return any(it.role or VARIABLES in it.text or OVERLAY in it.text for it in documents)
+
+
+def rendered_documents(documents: Sequence[Document]) -> list[Document]:
+    """The same as texts that refer to nothing any more. Raises ManifestErrors with all that is
+    wrong with references, values and overlays; nothing is checked against a model.
+    """
+    return [it.written.document._replace(text=to_yaml(it.root.value)) for it in _sound(documents)]
+
+
+def rendered_values(documents: Sequence[Document]) -> list[Any]:
+    """The same as values."""
+    return [it.root.value for it in _sound(documents)]
+
+
+def _sound(documents: Sequence[Document]) -> list[Draft]:
+    rendered = render(documents)
+    if rendered.problems:
+        raise ManifestErrors(in_order(rendered.problems, documents))
+    return rendered.drafts
+
+
+def bases_named(documents: Sequence[Document]) -> tuple[str, ...]:
+    """What the overlays among these texts are made of, absolute."""
+    found: dict[str, None] = {}
+    for document in documents:
+        if document.role or OVERLAY not in document.text:
+            continue
+        for number, root in enumerate(read_manifests(document.path, document.text).roots):
+            laid = overlay_of(root, Written(document, number)) if is_overlay(root) else []
+            if isinstance(laid, Laid):
+                found |= dict.fromkeys(bases(laid.overlay, document))
+    return tuple(found)
