@@ -21,7 +21,7 @@ def _listed(value: Any) -> Any:
 
 
 class Overlay(Spec):
-    """A document `kind: Overlay`."""
+    """What an environment has otherwise than the manifests that it is made of."""
 
     api_version: Literal["fleetctl.dev/v1alpha1"] = Field(description="The form of this document.")
     kind: Literal["Overlay"] = Field(description="What it is.")

@@ -114,7 +114,7 @@ class Variable(Spec):
 
 
 class Variables(Spec):
-    """A document `kind: Variables`."""
+    """What differs from one use of these files to the next; values stand at `${{ name }}`."""
 
     api_version: Literal["fleetctl.dev/v1alpha1"] = Field(description="The form of this document.")
     kind: Literal["Variables"] = Field(description="What it is.")

@@ -7,15 +7,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fleetctl.manifest.hints.fields import RENDERED_KINDS
 from fleetctl.manifest.hints.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed, meant
 from fleetctl.manifest.messages import Finding, suggestion
 from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, escaped, value_text
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 
 ENVELOPE = ("apiVersion", "kind", "metadata", "spec")
-
-# Documents that are no objects: they are gone before anything is checked here.
-RENDERED_KINDS = ("Variables", "Overlay")
 
 # `get -o yaml` shows these; editing its output and applying it again must work.
 _WRITTEN_BY_US = ("status",)
