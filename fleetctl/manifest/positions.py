@@ -7,7 +7,7 @@ walked a second time for it: only what is wrong pays for positions.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleetctl.manifest.files.documents import Document
@@ -30,10 +30,10 @@ class Note:
     written: Written | None = None
     path: Path = ()
 
-    def text(self) -> str:
-        if self.written is None:
+    def text(self, at: Problem | None) -> str:
+        """at: where the value stands."""
+        if at is None:
             return f"`${{{{ {self.name} }}}}` is given by {self.said}"
-        (at,) = located([(self.written, Finding(self.path, self.path, ""))])
         where = f"{escaped(at.file)}:{at.line}:{at.column}"
         return f"`${{{{ {self.name} }}}}` has its value from {where}"
 
@@ -55,12 +55,22 @@ class Written:
     notes: Mapping[Path, tuple[Note, ...]] = field(default_factory=dict)
 
 
+Told = Problem | tuple[Written, Finding]
+
+
+def all_located(told: Iterable[Told]) -> list[Problem]:
+    """The same, beside what has its place already."""
+    found = list(told)
+    places = iter(located(it for it in found if not isinstance(it, Problem)))
+    return [it if isinstance(it, Problem) else next(places) for it in found]
+
+
 Text = tuple[str, str]  # directory and path, which tell it from others
 
 
 def located(found: Iterable[tuple[Written, Finding]]) -> list[Problem]:
     """In their order. Each text is read once."""
-    settled = [_settled(written, finding) for written, finding in found]
+    settled = _with_notes([_settled(written, finding) for written, finding in found])
     ours: dict[Text, tuple[Document, list[tuple[Path, Path]]]] = {}
     others: dict[Text, tuple[Document, set[Path]]] = {}
     for written, finding in settled:
@@ -83,6 +93,7 @@ def located(found: Iterable[tuple[Written, Finding]]) -> list[Problem]:
         for key, (document, wanted) in others.items()
     }
     problems = []
+    lines: dict[Text, list[str]] = {}
     for written, finding in settled:
         prefix = _moved(written, finding)
         if prefix is None:
@@ -92,7 +103,9 @@ def located(found: Iterable[tuple[Written, Finding]]) -> list[Problem]:
             document = written.moved[prefix]
             root = whole[_key(document)]
             finding = _without(prefix, finding)
-        problems.append(_problem(finding, root, document))
+        if finding.row and _key(document) not in lines:
+            lines[_key(document)] = document.text.splitlines()
+        problems.append(_problem(finding, root, document, lines.get(_key(document), ())))
     return problems
 
 
@@ -101,19 +114,37 @@ def _key(document: Document) -> Text:
 
 
 def _settled(written: Written, finding: Finding) -> tuple[Written, Finding]:
-    """The document in which the path of the finding is written, and what variables have to do with
-    it.
-    """
+    """The document in which the path of the finding is written."""
     if _moved(written, finding) is not None:
         return written, finding
     while (prefix := _longest(written.parts, finding.path)) is not None:
         written, path = written.parts[prefix]
         finding = replace(finding, path=(*path, *finding.path[len(prefix) :]))
-    noted = _longest(written.notes, finding.path)
-    if noted is not None:
-        told = ", ".join(note.text() for note in written.notes[noted])
-        finding = replace(finding, problem=joined(finding.problem, told))
     return written, finding
+
+
+def _with_notes(settled: list[tuple[Written, Finding]]) -> list[tuple[Written, Finding]]:
+    """What variables have to do with it. Their values are looked up all at once."""
+    notes = [_notes_at(written, finding) for written, finding in settled]
+    asked: dict[tuple[int, Path], tuple[Written, Finding]] = {}
+    for note in (it for some in notes for it in some):
+        if note.written is not None:
+            asked[id(note.written), note.path] = (note.written, Finding(note.path, (), ""))
+    if not any(notes):
+        return settled
+    places = dict(zip(asked, located(asked.values()), strict=True))
+    out = []
+    for (written, finding), some in zip(settled, notes, strict=True):
+        told = ", ".join(it.text(places.get((id(it.written), it.path))) for it in some)
+        out.append((written, replace(finding, problem=joined(finding.problem, told))))
+    return out
+
+
+def _notes_at(written: Written, finding: Finding) -> tuple[Note, ...]:
+    if _moved(written, finding) is not None:
+        return ()
+    noted = _longest(written.notes, finding.path)
+    return () if noted is None else written.notes[noted]
 
 
 def _longest(paths: Mapping[Path, object], path: Path) -> Path | None:
@@ -137,9 +168,10 @@ def _above(path: Path) -> Iterator[Path]:
     return (path[:depth] for depth in range(1, len(path) + 1))
 
 
-def _problem(finding: Finding, root: Root, document: Document) -> Problem:
+def _problem(finding: Finding, root: Root, document: Document, lines: Sequence[str]) -> Problem:
+    """lines: of the document, where the finding has a row."""
     line, column = _position(root, finding.path, at_key=finding.at_key)
-    if finding.row and _begins_a_block(document.text, (line, column)):
+    if finding.row and _begins_a_block(lines, (line, column)):
         line, column = line + finding.row, 1
     problem, hint = finding.problem, finding.hint
     if finding.path in root.written:
@@ -155,9 +187,9 @@ def _as_written(text: str, written: str) -> str:
     return text
 
 
-def _begins_a_block(text: str, at: Position) -> bool:
+def _begins_a_block(lines: Sequence[str], at: Position) -> bool:
     """Whether the value there is written in lines of its own, after a `|`."""
-    line = text.splitlines()[at[0] - 1]
+    line = lines[at[0] - 1]
     return line[at[1] - 1 : at[1]] == "|"
 
 

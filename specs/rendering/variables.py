@@ -8,7 +8,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import SchemaError
 
 from fleetctl.specs.values.scalars import Float, Int, NonEmptyText, Spec, Text
 
@@ -46,6 +54,18 @@ _WORDS = {
 }
 
 
+def _matches(pattern: str, text: str) -> bool:
+    """Of the whole text. By pydantic's engine, whose time is linear: Python's own can be made to
+    search for ever, and the controller with it. Raises SchemaError.
+    """
+    whole = TypeAdapter(Annotated[str, StringConstraints(pattern=f"^(?:{pattern})$")])
+    try:
+        whole.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
 class Variable(Spec):
     """One declaration. Without a default it must be given a value."""
 
@@ -55,7 +75,7 @@ class Variable(Spec):
     default: Any = Field(
         default=None, description="Its value where none is given; without one it must be given."
     )
-    description: Text = Field(default="", description="What it is for, for people.")
+    description: Text = Field(default="", description="What it is for; default nothing.")
     enum: tuple[Any, ...] | None = Field(
         default=None, min_length=1, description="The values that it may have; default any."
     )
@@ -81,7 +101,7 @@ class Variable(Spec):
             return f"it must be {_WORDS[self.type]}"
         if self.enum is not None and value not in self.enum:
             return f"it must be one of {', '.join(f'`{it}`' for it in self.enum)}"
-        if self.pattern is not None and not re.fullmatch(self.pattern, str(value)):
+        if self.pattern is not None and not _matches(self.pattern, str(value)):
             return f"it must match `{self.pattern}`"
         if isinstance(value, int | float):
             if self.minimum is not None and value < self.minimum:
@@ -97,9 +117,11 @@ class Variable(Spec):
             if self.type != "string":
                 raise ValueError("`pattern` is for strings")
             try:
-                re.compile(self.pattern)
-            except re.error as error:
-                raise ValueError(f"its `pattern` is no regular expression: {error}") from None
+                _matches(self.pattern, "")
+            except SchemaError:
+                raise ValueError(
+                    "its `pattern` must be a regular expression, without looking around or back"
+                ) from None
         if not numeric and (self.minimum is not None or self.maximum is not None):
             raise ValueError("`minimum` and `maximum` are for numbers")
         if self.enum is not None and self.type in ("list", "map"):

@@ -15,6 +15,7 @@ from fleetctl.manifest.files.documents import VALUES
 from fleetctl.manifest.positions import Written
 from fleetctl.manifest.problems import Path
 from fleetctl.manifest.rendering.merging import MERGE_KEYS, Merge
+from fleetctl.manifest.rendering.parts import Parts
 from fleetctl.manifest.rendering.references import Filling
 from fleetctl.manifest.rendering.render import rendered_values
 from fleetctl.manifest.yaml.emit import to_yaml
@@ -45,6 +46,7 @@ class Fixed:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+        self.size = 1
 
     def use(self) -> bool:
         return True
@@ -141,22 +143,17 @@ def test_a_merge_follows_its_rules_and_knows_where_each_piece_was_written(
 ) -> None:
     whole = Written(Document("base", "", "/"), 0)
     texts = {"base": deepcopy(base)}
-    tree, parts = deepcopy(base), {}
+    tree, parts = deepcopy(base), Parts(whole)
     expected: Any = deepcopy(base)
     for number, patch in enumerate(patches):
         name = f"patch-{number}"
         texts[name] = patch
         told = Written(Document(name, "", "/"), 0)
-        Merge(base=whole, patch=told, parts=parts, found=[]).mapping(tree, deepcopy(patch), (), ())
+        Merge(patch=told, parts=parts, found=[]).mapping(tree, deepcopy(patch), (), ())
         expected = merged(expected, deepcopy(patch))
     assert tree == expected
     for path, value in leaves(tree):
-        written, there = whole, path
-        for depth in range(len(path), -1, -1):
-            if path[:depth] in parts:
-                written, before = parts[path[:depth]]
-                there = (*before, *path[depth:])
-                break
+        written, there = parts.origin(path)
         try:
             assert at(texts[written.document.path], there) == value
         except (KeyError, TypeError):

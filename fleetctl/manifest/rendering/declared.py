@@ -15,9 +15,10 @@ from pydantic import ValidationError
 
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.messages import Finding, findings
-from fleetctl.manifest.positions import Note, Written, located
-from fleetctl.manifest.problems import CREDENTIAL_NAME, Problem, escaped
+from fleetctl.manifest.positions import Note, Told, Written
+from fleetctl.manifest.problems import CREDENTIAL_NAME, escaped
 from fleetctl.manifest.rendering.given import Given, Source
+from fleetctl.manifest.rendering.references import size_of
 from fleetctl.manifest.yaml.reader import Root
 from fleetctl.specs.rendering.variables import Variable, Variables
 
@@ -33,6 +34,7 @@ class Declared:
     written: Written
     given: Given | None = None
     value: Any = None
+    size: int = 0
     wrong: bool = False
     used: bool = False
 
@@ -60,11 +62,13 @@ class Declared:
 
 @dataclass(slots=True)
 class Scopes:
-    """All that is declared for the documents of one set. problems: of declarations and values."""
+    """All that is declared for the documents of one set. told: what is wrong with declarations and
+    values.
+    """
 
     of_files: dict[str, dict[str, Declared]] = field(default_factory=dict)
     of_directories: dict[str, dict[str, Declared]] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
     _joined: dict[tuple[str, str], dict[str, Declared]] = field(default_factory=dict)
 
     def every(self) -> Iterator[Declared]:
@@ -91,11 +95,9 @@ class Scopes:
         return found
 
     def twice(self, one: Declared, other: Declared) -> None:
-        at = located([other.finding("")])[0]
-        problem = f" is declared for this file already, at {escaped(at.file)}:{at.line}"
-        told = located([one.finding(problem, "give one of them another name")])[0]
-        if told not in self.problems:
-            self.problems.append(told)
+        place = escaped(other.written.document.path)
+        problem = f" is declared for this file already, in `{place}`"
+        self.told.append(one.finding(problem, "give one of them another name"))
 
 
 def _upwards(directory: str) -> Iterator[str]:
@@ -120,8 +122,7 @@ def declare(
         try:
             model = Variables.model_validate(root.value, by_alias=True, by_name=False)
         except ValidationError as error:
-            found = [(written, it) for it in findings(error, Variables, root.value, ())]
-            scopes.problems += located(found)
+            scopes.told += ((written, it) for it in findings(error, Variables, root.value, ()))
             _add(_unknown_types(root.value, written), scopes, alone, ())
         else:
             declared = [Declared(name, it, written) for name, it in model.variables.items()]
@@ -154,26 +155,27 @@ def _add(
             continue
         scope[declared.name] = declared
         if not declared.wrong:
-            scopes.problems += _settle(declared, sources)
+            scopes.told += _settle(declared, sources)
 
 
-def _settle(declared: Declared, sources: Sequence[Source]) -> Iterator[Problem]:
+def _settle(declared: Declared, sources: Sequence[Source]) -> Iterator[Told]:
     """Find its value."""
     name, variable = declared.name, declared.variable
     if variable.type == "string" and CREDENTIAL_NAME.search(name):
         problem = " is named like a credential, and values of variables are stored and shown"
         hint = "declare a Secret, and name it in `template.secrets`"
-        yield located([declared.finding(problem, hint)])[0]
+        yield declared.finding(problem, hint)
     declared.given = next((source[name] for source in sources if name in source), None)
     if declared.given is None:
-        declared.value = variable.default
+        declared.value, declared.size = variable.default, size_of(variable.default)
         return
     declared.value = declared.given.as_type(variable.type)
+    declared.size = size_of(declared.value)
     if must := variable.wrong(declared.value):
         declared.wrong = True
         shown = declared.given.shown(declared.value)
         hint = f'put it into quotes: `"{declared.value}"`' if _unquoted(declared) else ""
-        yield declared.given.problem(f" is {shown}; {must}", hint)
+        yield declared.given.told(f" is {shown}; {must}", hint)
 
 
 def _unquoted(declared: Declared) -> bool:
@@ -181,9 +183,9 @@ def _unquoted(declared: Declared) -> bool:
     return declared.variable.type == "string" and number
 
 
-def left(scopes: Scopes) -> tuple[list[Problem], list[Declared]]:
+def left(scopes: Scopes) -> tuple[list[Told], list[Declared]]:
     """What is missing, after all documents were filled, and what nobody referred to."""
-    missing = [
+    missing: list[Told] = [
         declared.finding(
             " has no value and no default",
             f"give it one: `--set {declared.name}=...`, or in a file of `--values`",
@@ -191,4 +193,4 @@ def left(scopes: Scopes) -> tuple[list[Problem], list[Declared]]:
         for declared in scopes.every()
         if declared.missing
     ]
-    return located(missing), [it for it in scopes.every() if not it.used]
+    return missing, [it for it in scopes.every() if not it.used]

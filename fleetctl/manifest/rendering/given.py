@@ -10,8 +10,8 @@ from typing import Any
 
 from fleetctl.manifest.files.documents import SET, VALUES, Document
 from fleetctl.manifest.messages import Finding, suggestion
-from fleetctl.manifest.positions import Note, Written, located
-from fleetctl.manifest.problems import Path, Problem, value_text
+from fleetctl.manifest.positions import Note, Told, Written
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, Problem, value_text
 from fleetctl.manifest.yaml.reader import read
 
 FLAG = "--set"
@@ -46,12 +46,11 @@ class Given:
         said = f"`{FLAG} {self.name}=...`" if self.raw is not None else ""
         return Note(self.name, said, self.written, self.path)
 
-    def problem(self, message: str, hint: str = "", *, at_key: bool = False) -> Problem:
+    def told(self, message: str, hint: str = "", *, at_key: bool = False) -> Told:
         """message: goes on from the variable's name."""
         if self.written is None:
             return Problem(FLAG, 0, 0, f"{self.name}{message}", hint)
-        found = Finding(self.path, (self.name,), message, hint, at_key=at_key)
-        return located([(self.written, found)])[0]
+        return self.written, Finding(self.path, (self.name,), message, hint, at_key=at_key)
 
 
 Source = Mapping[str, Given]
@@ -93,17 +92,17 @@ def _file(document: Document) -> tuple[Source, list[Problem]]:
     }, []
 
 
-def unknown(sources: Sequence[Source], declared: Iterable[str]) -> list[Problem]:
+def unknown(sources: Sequence[Source], declared: Iterable[str]) -> list[Told]:
     """Values of variables that nobody declares."""
-    names = sorted(set(declared))
+    known = set(declared)
+    names = sorted(known)
+    strange = [it for source in sources for name, it in source.items() if name not in known]
     nothing = "no document `kind: Variables` is among these files"
     return [
-        given.problem(
+        given.told(
             " is given a value, and no variable is called so",
-            suggestion(name, names) if names else nothing,
+            "" if at > PROBLEMS_SHOWN_MAX else suggestion(given.name, names) if names else nothing,
             at_key=True,
         )
-        for source in sources
-        for name, given in source.items()
-        if name not in names
+        for at, given in enumerate(strange)
     ]

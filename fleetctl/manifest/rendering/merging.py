@@ -9,19 +9,19 @@ at its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.manifest.messages import Finding, suggestion
 from fleetctl.manifest.positions import Written
 from fleetctl.manifest.problems import Path, value_text
+from fleetctl.manifest.rendering.parts import Parts
 
 # Lists whose entries a patch changes one by one, and what tells them apart.
 MERGE_KEYS = {"env": "name", "services": "name", "stages": "name", "volumes": "name"}
+HINTS_MAX, NEAR_MAX = 20, 1_000  # of one patch, and names that are compared
 DIRECTIVE, DELETE, REPLACE = "$patch", "delete", "replace"
-
-Parts = dict[Path, tuple[Written, Path]]
 
 
 @dataclass(slots=True)
@@ -30,7 +30,6 @@ class Merge:
     path says. found: what is wrong with the patch, by its own paths.
     """
 
-    base: Written
     patch: Written
     parts: Parts
     found: list[Finding]
@@ -45,12 +44,12 @@ class Merge:
                 self._unknown(value, source)
             elif value is None or _directive(value) == DELETE:
                 if key not in old:
-                    hint = suggestion(key, list(old)) if old else ""
+                    hint = self._meant(key, old)
                     self.found.append(
                         Finding(source, path, " takes away what is not there", hint, at_key=True)
                     )
                 old.pop(key, None)
-                self._forget(path)
+                self.parts.forget(path)
             else:
                 self._field(old, key, value, path, source)
 
@@ -67,16 +66,16 @@ class Merge:
             old[key] = self._entries(here, value, MERGE_KEYS[key], path, source)
             return
         old[key] = value
-        self._put(path, self.patch, source)
+        self.parts.put(path, (self.patch, source))
 
     def _entries(
         self, old: list[Any], new: list[Any], name: str, path: Path, source: Path
     ) -> list[Any]:
         """Old ones in their order, then new ones."""
-        origins = {entry[name]: self._origin((*path, at)) for at, entry in enumerate(old)}
-        inner = {entry[name]: self._below((*path, at)) for at, entry in enumerate(old)}
+        origins = {entry[name]: self.parts.origin((*path, at)) for at, entry in enumerate(old)}
+        inner = {entry[name]: self.parts.below((*path, at)) for at, entry in enumerate(old)}
         entries = {entry[name]: entry for entry in old}
-        self._forget(path)
+        self.parts.forget(path)
         changes: list[tuple[dict[str, Any], Path]] = []
         for number, entry in enumerate(new):
             word, there = entry[name], (*source, number)
@@ -84,7 +83,7 @@ class Merge:
             bare = {key: it for key, it in entry.items() if key != DIRECTIVE}
             if directive == DELETE:
                 if entries.pop(word, None) is None:
-                    hint = suggestion(str(word), [str(it) for it in entries])
+                    hint = self._meant(str(word), entries)
                     message = f" takes away `{word}`, which is not there"
                     self.found.append(Finding(there, path, message, hint))
             elif word in entries and directive != REPLACE:
@@ -94,44 +93,25 @@ class Merge:
                 origins[word] = (self.patch, there)
         numbers = {word: number for number, word in enumerate(entries)}
         for word, number in numbers.items():
-            self._put((*path, number), *origins[word])
+            self.parts.put((*path, number), origins[word])
             for rest, origin in inner[word].items():
-                self.parts[(*path, number, *rest)] = origin
+                self.parts.add((*path, number, *rest), origin)
         for change, there in changes:
             word = change[name]
             if word in entries:
                 self.mapping(entries[word], change, (*path, numbers[word]), there)
         return list(entries.values())
 
+    def _meant(self, word: str, known: Collection[Any]) -> str:
+        """Looked for while somebody may read it."""
+        if not known or len(self.found) > HINTS_MAX or len(known) > NEAR_MAX:
+            return ""
+        return suggestion(word, [str(it) for it in known])
+
     def _unknown(self, value: object, source: Path) -> None:
         if value != REPLACE:
             message = f" is {value_text(value)}; it must be `{DELETE}` or `{REPLACE}`"
             self.found.append(Finding(source, source, message))
-
-    def _origin(self, path: Path) -> tuple[Written, Path]:
-        """Where what stands at a path of the merged tree was written."""
-        for depth in range(len(path), -1, -1):
-            if path[:depth] in self.parts:
-                written, there = self.parts[path[:depth]]
-                return written, (*there, *path[depth:])
-        return self.base, path
-
-    def _below(self, path: Path) -> Parts:
-        depth = len(path)
-        return {
-            it[depth:]: origin
-            for it, origin in self.parts.items()
-            if len(it) > depth and it[:depth] == path
-        }
-
-    def _forget(self, path: Path) -> None:
-        for it in [it for it in self.parts if it[: len(path)] == path]:
-            del self.parts[it]
-
-    def _put(self, path: Path, written: Written, there: Path) -> None:
-        self._forget(path)
-        if written is not self.base or there != path:
-            self.parts[path] = (written, there)
 
 
 def _directive(value: Any) -> Any:

@@ -19,6 +19,7 @@ from fleetctl.manifest.positions import Written
 from fleetctl.manifest.problems import Path, value_text
 from fleetctl.manifest.rendering.declared import Declared
 from fleetctl.manifest.rendering.merging import Merge, paths_in
+from fleetctl.manifest.rendering.parts import Parts
 from fleetctl.manifest.yaml.reader import Root
 from fleetctl.specs.kinds.registry import API_VERSION, kind_called
 from fleetctl.specs.rendering.overlay import Overlay
@@ -162,10 +163,15 @@ def lay_patch(
     data["metadata"] = {
         key: it for key, it in data["metadata"].items() if key not in ("name", "namespace")
     }
-    parts = dict(written.parts)
-    merge = Merge(base=written, patch=told, parts=parts, found=[])
+    parts = parts_of(written)
+    merge = Merge(patch=told, parts=parts, found=[])
     merge.mapping(value, data, (), patch.path)
     return replace(written, parts=parts), merge.found
+
+
+def parts_of(written: Written) -> Parts:
+    """What is known already, to be gone on with."""
+    return written.parts if isinstance(written.parts, Parts) else Parts(written)
 
 
 def _rebase(data: dict[str, Any], here: str, there: str) -> None:
@@ -178,19 +184,19 @@ def _rebase(data: dict[str, Any], here: str, there: str) -> None:
 
 def lay_all(laid: Laid, value: dict[str, Any], written: Written) -> Written:
     """What an overlay says of every object."""
-    overlay, parts = laid.overlay, dict(written.parts)
+    overlay, parts = laid.overlay, parts_of(written)
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         return written
     kind = kind_called(value.get("kind"))
     if overlay.namespace is not None and kind is not None and kind.namespaced:
         metadata["namespace"] = overlay.namespace
-        parts["metadata", "namespace"] = (laid.written, ("namespace",))
+        parts.put(("metadata", "namespace"), (laid.written, ("namespace",)))
     labels = metadata.setdefault("labels", {}) if overlay.labels else None
     if isinstance(labels, dict):
         for key, text in overlay.labels.items():
             labels[key] = text
-            parts["metadata", "labels", key] = (laid.written, ("labels", key))
+            parts.put(("metadata", "labels", key), (laid.written, ("labels", key)))
     return replace(written, parts=parts)
 
 

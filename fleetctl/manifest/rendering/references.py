@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fleetctl.manifest.messages import Finding, suggestion
-from fleetctl.manifest.problems import Path, shortened
+from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, shortened
 
 OPENING = "${{"
 _REFERENCE = re.compile(r"\$\$\{\{|\$\{\{([^{}\n]*)\}\}|\$\{\{")
@@ -27,6 +27,7 @@ class Valued(Protocol):
     """A variable as it is put in."""
 
     value: Any
+    size: int  # of the value, about, in characters
 
     def use(self) -> bool:
         """Somebody refers to it; False where it has no value that could be put in."""
@@ -34,12 +35,28 @@ class Valued(Protocol):
 
 
 @dataclass(slots=True)
+class Room:
+    """What may still be put in, in characters: each reference repeats its value, and no file is to
+    be a bomb.
+    """
+
+    left: int = 32 * 1024 * 1024  # four times the largest file
+    hints: int = PROBLEMS_SHOWN_MAX  # more nobody reads, and each takes a look at all names
+
+    def hint(self, word: str, known: Iterable[str]) -> str:
+        self.hints -= 1
+        return suggestion(word, list(known)) if self.hints >= 0 else ""
+
+
+@dataclass(slots=True)
 class Filling:
-    """Puts variables into trees. found: what is wrong with references. broken: paths of values that
-    were left as they are. used: names that were put in, by path.
+    """Puts variables into trees. room: that all of one load share. found: what is wrong with
+    references. broken: paths of values that were left as they are. used: names that were put in, by
+    path.
     """
 
     variables: Mapping[str, Valued]
+    room: Room = field(default_factory=Room)
     found: list[Finding] = field(default_factory=list)
     broken: set[Path] = field(default_factory=set)
     used: dict[Path, list[str]] = field(default_factory=dict)
@@ -66,6 +83,17 @@ class Filling:
                     value[at] = self._filled(inner, (*path, at))
         return value
 
+    def _fits(self, variable: Valued, path: Path) -> bool:
+        """The first that does not is told."""
+        before, self.room.left = self.room.left, self.room.left - variable.size
+        if self.room.left >= 0:
+            return True
+        self.broken.add(path)
+        if before >= 0:
+            message = " is where values of variables become too much: 32 MiB in all may be put in"
+            self.found.append(Finding(path, path, message, "keep data in `tasks.fromFile`"))
+        return False
+
     def _refuse(self, finding: Finding) -> None:
         self.found.append(finding)
         self.broken.add(finding.path)
@@ -81,7 +109,11 @@ class Filling:
                 pieces.append(OPENING)
                 continue
             row, name = text.count("\n", 0, match.start()) + 1, (match[1] or "").strip()
-            finding = _wrong(match, name, path, row, self.variables)
+            finding = _wrong(match, name, path, row)
+            if finding is None and name not in self.variables:
+                message = f" holds `{shortened(match[0])}`, and no variable `{name}` is declared"
+                hint = self.room.hint(name, self.variables)
+                finding = Finding(path, path, message, hint, row=row)
             if finding is not None:
                 self._refuse(finding)
                 continue
@@ -89,6 +121,8 @@ class Filling:
             if not variable.use():
                 self.broken.add(path)
                 continue
+            if not self._fits(variable, path):
+                return text
             self.used.setdefault(path, []).append(name)
             if match[0] == text:
                 return deepcopy(variable.value)
@@ -117,9 +151,8 @@ def plain_references(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
             yield from plain_references(inner, (*path, at))
 
 
-def _wrong(
-    match: re.Match[str], name: str, path: Path, row: int, variables: Mapping[str, Valued]
-) -> Finding | None:
+def _wrong(match: re.Match[str], name: str, path: Path, row: int) -> Finding | None:
+    """What is no reference to a variable at all."""
     if match[1] is None:
         message = f" holds `{OPENING}` without its `}}}}`"
         return Finding(path, path, message, f"write `${OPENING}` where the text is meant", row=row)
@@ -128,10 +161,21 @@ def _wrong(
         message = f" holds `{shown}`, and `{shortened(name)}` is not the name of a variable"
         hint = f"there are no expressions; write `${shown}` where the text is meant"
         return Finding(path, path, message, hint, row=row)
-    if name not in variables:
-        message = f" holds `{shown}`, and no variable `{shortened(name)}` is declared"
-        return Finding(path, path, message, suggestion(name, list(variables)), row=row)
     return None
+
+
+def size_of(value: Any) -> int:
+    """About how many characters it takes."""
+    size, level = 0, [value]
+    while level:
+        size += sum(16 + (len(it) if isinstance(it, str) else 0) for it in level)
+        level = [
+            inner
+            for it in level
+            if isinstance(it, dict | list)
+            for inner in (it.values() if isinstance(it, dict) else it)
+        ]
+    return size
 
 
 def as_text(value: Any) -> str:

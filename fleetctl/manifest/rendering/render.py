@@ -7,7 +7,7 @@ go through untouched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from fleetctl.manifest.files.documents import MANIFEST, Document, is_address, read_documents
 from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.messages import Finding
-from fleetctl.manifest.positions import Written, located
+from fleetctl.manifest.positions import Told, Written, all_located, located
 from fleetctl.manifest.problems import ManifestErrors, Problem, in_order, joined
 from fleetctl.manifest.rendering.declared import KIND as VARIABLES
 from fleetctl.manifest.rendering.declared import Declared, Scopes, declare, is_variables, left
@@ -34,10 +34,12 @@ from fleetctl.manifest.rendering.overlays import (
     overlay_of,
     unmatched,
 )
-from fleetctl.manifest.rendering.references import OPENING, Filling, plain_references
+from fleetctl.manifest.rendering.references import OPENING, Filling, Room, plain_references
 from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.manifest.yaml.reader import Root
 
+BASES_BYTES_MAX = 64 * 1024 * 1024  # read once for each overlay over them
+NAMES_MAX = 1_000  # that a misspelled one is compared with
 CHAIN_MAX = 10  # overlays of overlays; deeper nobody can tell what holds
 
 
@@ -68,19 +70,21 @@ class Rendered:
 def render(documents: Sequence[Document]) -> Rendered:
     """All drafts. Values of variables that nobody declares are problems."""
     sources, problems = sources_in(documents)
-    work = _Assembly(problems)
+    work = _Assembly()
     drafts = work.drafts_of([it for it in documents if it.role == MANIFEST], sources, ())
-    work.problems += unknown(sources, work.names)
-    work.finish()
-    return Rendered(drafts, list(dict.fromkeys(work.problems)), work.names)
+    problems += work.finish(unknown(sources, work.names))
+    return Rendered(drafts, list(dict.fromkeys(problems)), work.names)
 
 
 class _Assembly:
-    """problems: of all that is read on the way."""
+    """What is wrong is gathered and located in one go: a text may hold thousands of mistakes."""
 
-    def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
+    def __init__(self) -> None:
         self.names: set[str] = set()
+        self._told: list[Told] = []
+        self._doubts: list[tuple[Draft, Finding]] = []
+        self._room = Room()
+        self._bases_bytes = 0
         self._scopes: list[Scopes] = []
         self._files: set[str] = set()  # that were read, absolute
         self._sound = True
@@ -111,27 +115,32 @@ class _Assembly:
                     drafts.append(self._filled(draft) if refers else draft)
         return drafts
 
-    def finish(self) -> None:
-        """After all patches are laid: which variables are missing, and which nobody used."""
+    def finish(self, unknown_names: Iterable[Told]) -> list[Problem]:
+        """After all patches are laid: also which variables are missing, and which nobody used."""
+        told = [*self._told, *unknown_names]
         for scopes in self._scopes:
             missing, unused = left(scopes)
-            self.problems += scopes.problems + missing
+            told += (*scopes.told, *missing)
             if self._sound:
-                wrong = [it for it in unused if self._whole(it.written.document)]
                 hint = "take it away, or refer to it as `${{{{ {} }}}}`"
-                self.problems += located(
+                told += (
                     it.finding(" is declared, and nothing refers to it", hint.format(it.name))
-                    for it in wrong
+                    for it in unused
+                    if self._whole(it.written.document)
                 )
+        warned = located((draft.written, finding) for draft, finding in self._doubts)
+        for (draft, _), problem in zip(self._doubts, warned, strict=True):
+            draft.warnings = (joined(str(problem), problem.hint),)
+        return all_located(told)
 
     def _roots(self, document: Document) -> list[Root]:
         self._files.add(file_of(document))
         if document.refused:
-            self.problems.append(Problem(document.path, 0, 0, document.refused, document.hint))
+            self._told.append(Problem(document.path, 0, 0, document.refused, document.hint))
             self._sound = False
             return []
         reading = read_manifests(document.path, document.text)
-        self.problems += reading.problems
+        self._told += reading.problems
         self._sound = self._sound and not reading.problems
         return reading.roots
 
@@ -170,8 +179,9 @@ class _Assembly:
         if not isinstance(value, dict):
             return draft
         if not draft.scope:
-            return replace(draft, warnings=tuple(_left_alone(draft)))
-        filling = Filling(draft.scope)
+            self._doubts += ((draft, it) for it in _left_alone(draft))
+            return draft
+        filling = Filling(draft.scope, self._room)
         filling.fill(value)
         self._tell(draft.written, filling.found)
         draft.root.broken |= filling.broken
@@ -183,6 +193,10 @@ class _Assembly:
         mine = file_of(written.document)
         found = list(laid.findings)
         base = [*base_documents(laid, found)]
+        self._bases_bytes += sum(len(it.text) for it in base)
+        if self._bases_bytes > BASES_BYTES_MAX:
+            message = f": all bases together are larger than {BASES_BYTES_MAX // 1024**2} MiB"
+            found, base = [Finding(("base",), ("base",), message)], []
         self._tell(written, found)
         chain = (*chain, mine)
         again = next((it for it in base if file_of(it) in chain), None)
@@ -197,10 +211,17 @@ class _Assembly:
         }
         outer, self.names = self.names, set()
         drafts = self.drafts_of(base, [*sources, given], chain)
-        self.problems += unknown([given], self.names)
+        self._told += unknown([given], self.names)
         self.names |= outer
+        by_name: dict[tuple[object, ...], list[Draft]] = {}
+        for draft in drafts:
+            for key in _keys(draft.root.value):
+                by_name.setdefault(key, []).append(draft)
         for patch in laid.patches:
-            self._patched(patch, laid, drafts)
+            named = (patch.kind,) if OPENING in patch.name else (patch.kind, patch.name)
+            if not self._patched(patch, laid, by_name.get(named, ())):
+                values = [it.root.value for it in drafts if isinstance(it.root.value, dict)]
+                self._tell(written, [unmatched(patch, values[:NAMES_MAX])])
         read = (*bases(overlay, written.document), mine)
         for draft in drafts:
             if isinstance(draft.root.value, dict):
@@ -208,13 +229,12 @@ class _Assembly:
             draft.read = (*draft.read, *read)
         return drafts
 
-    def _patched(self, patch: Patch, laid: Laid, drafts: Sequence[Draft]) -> None:
+    def _patched(self, patch: Patch, laid: Laid, drafts: Sequence[Draft]) -> bool:
+        """Whether it is for one of them."""
         some = False
         for draft in drafts:
             value, filled, scope = draft.root.value, patch, {**draft.scope, **laid.scope}
-            if not isinstance(value, dict) or value.get("kind") != patch.kind:
-                continue
-            filling = Filling(scope)
+            filling = Filling(scope, self._room)
             if scope and OPENING in laid.written.document.text:
                 filled = Patch(deepcopy(patch.data), patch.path)
                 filling.fill(filled.data, patch.path)
@@ -225,9 +245,7 @@ class _Assembly:
             draft.written, found = lay_patch(filled, laid, value, draft.written, told)
             draft.root.broken |= {it[len(patch.path) :] for it in filling.broken}
             self._tell(told, [*filling.found, *found])
-        if not some:
-            values = [it.root.value for it in drafts if isinstance(it.root.value, dict)]
-            self._tell(laid.written, [unmatched(patch, values)])
+        return some
 
     def _whole(self, document: Document) -> bool:
         """Whether all that may refer to what a document declares was read: of a directory perhaps
@@ -239,10 +257,20 @@ class _Assembly:
         return all(it.refused or file_of(it) in self._files for it in beside)
 
     def _tell(self, written: Written, found: Iterable[Finding]) -> None:
-        problems = located((written, it) for it in found)
-        self.problems += problems
+        told: list[Told] = [(written, it) for it in found]
+        self._told += told
         # A name that is misspelled where it is referred to is not told as unused, too.
-        self._sound = self._sound and not problems
+        self._sound = self._sound and not told
+
+
+def _keys(value: Any) -> Iterator[tuple[object, ...]]:
+    """By which a patch finds the manifest: its kind, and its kind and name."""
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if isinstance(kind, str):
+        yield (kind,)
+        metadata = value.get("metadata")
+        if isinstance(metadata, dict) and isinstance(metadata.get("name"), str):
+            yield kind, metadata["name"]
 
 
 def _is_base(document: Document, laid: Iterable[Laid]) -> bool:
@@ -264,13 +292,12 @@ def _noted(written: Written, filling: Filling, scope: dict[str, Declared]) -> Wr
     return replace(written, notes={**written.notes, **notes})
 
 
-def _left_alone(draft: Draft) -> Iterable[str]:
-    """Warned about, for it may be meant: texts of other tools look alike."""
+def _left_alone(draft: Draft) -> Iterator[Finding]:
+    """Warned about once, for it may be meant: texts of other tools look alike."""
     for path, name in plain_references(draft.root.value):
         message = f" holds `${{{{ {name} }}}}`, and no variables are declared for this file"
         hint = "the text stays as it is; name the file that declares them with `-f`, too"
-        (problem,) = located([(draft.written, Finding(path, path, message))])
-        yield joined(str(problem), hint)
+        yield Finding(path, path, message, hint)
         return
 
 
