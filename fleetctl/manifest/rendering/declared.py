@@ -37,6 +37,7 @@ class Declared:
     size: int = 0
     wrong: bool = False
     used: bool = False
+    _note: Note | None = None  # made once: a thousand files refer to it
 
     def use(self) -> bool:
         self.used = True
@@ -44,9 +45,10 @@ class Declared:
 
     @property
     def note(self) -> Note:
-        if self.given is not None:
-            return self.given.note()
-        return Note(self.name, "", self.written, (*self._path, "default"))
+        if self._note is None:
+            default = Note(self.name, "", self.written, (*self._path, "default"))
+            self._note = default if self.given is None else self.given.note()
+        return self._note
 
     @property
     def missing(self) -> bool:

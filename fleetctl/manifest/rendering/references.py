@@ -65,23 +65,26 @@ class Filling:
         """Change a manifest, or a part of one, in place. at: its path in the document."""
         for key, value in data.items():
             if key not in _KEPT:
-                data[key] = self._filled(value, (*at, key))
+                self._entry(data, key, value, at)
 
-    def _filled(self, value: Any, path: Path) -> Any:
+    def _entry(self, holder: Any, key: str | int, value: Any, path: Path) -> None:
+        """One value of a mapping or list. Most hold nothing to do, and are passed over at once."""
         if isinstance(value, str):
-            return self._text(value, path) if OPENING in value else value
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                if isinstance(inner, str | dict | list):
-                    value[key] = self._filled(inner, (*path, key))
-                if OPENING in key:
+            if OPENING in value:
+                holder[key] = self._text(value, (*path, key))
+        elif isinstance(value, dict):
+            here = (*path, key)
+            for name, inner in value.items():
+                if inner.__class__ is not str or OPENING in inner:
+                    self._entry(value, name, inner, here)
+                if OPENING in name:
                     message = f" is a key, and `{OPENING} ... }}}}` stands in values alone"
-                    self._refuse(Finding((*path, key), (*path, key), message, at_key=True))
+                    self._refuse(Finding((*here, name), (*here, name), message, at_key=True))
         elif isinstance(value, list):
-            for at, inner in enumerate(value):
-                if isinstance(inner, str | dict | list):
-                    value[at] = self._filled(inner, (*path, at))
-        return value
+            here = (*path, key)
+            for number, inner in enumerate(value):
+                if inner.__class__ is not str or OPENING in inner:
+                    self._entry(value, number, inner, here)
 
     def _fits(self, variable: Valued, path: Path) -> bool:
         """The first that does not is told."""
