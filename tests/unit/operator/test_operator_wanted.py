@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.manifest.files.cluster import files_in
+from fleetctl.manifest.cluster import files_in
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import load
 from fleetctl.operator.mirror.entries import Entry, is_whole, let_go, lightened
