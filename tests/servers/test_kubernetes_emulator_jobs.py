@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tests.emulators.kubernetes.running import KubernetesEmulator
-from tests.servers.kubernetes_driving import Asking, asking, cluster, job, refusal, until
+from tests.servers.kube_tools import Kube
+from tests.servers.kubernetes_driving import (
+    Asking,
+    asking,
+    cluster,
+    job,
+    kubectl,
+    refusal,
+    until,
+)
 
-__all__ = ["asking", "cluster"]
+__all__ = ["asking", "cluster", "kubectl"]
 
 
 def ended(cluster: KubernetesEmulator, name: str) -> dict[str, Any]:
@@ -57,13 +66,14 @@ def test_an_indexed_job_runs_on_as_many_nodes_as_it_needs_gpus(
 def test_a_job_that_fails_is_tried_as_often_as_it_says(
     asking: Asking, cluster: KubernetesEmulator
 ) -> None:
-    asking.make(job("fails", "exit 3", backoffLimit=1))
+    asking.make(job("fails", "echo why > /dev/termination-log; exit 3", backoffLimit=1))
     found = ended(cluster, "fails")
     assert (found["status"]["failed"], condition(found, "Failed")["reason"]) == (
         2,
         "BackoffLimitExceeded",
     )
     states = [it["status"]["containerStatuses"][0]["state"] for it in pods(cluster, "fails")]
+    assert [it["terminated"]["message"] for it in states] == ["why\n", "why\n"]
     assert [it["terminated"]["exitCode"] for it in states] == [3, 3]
 
 
@@ -261,3 +271,56 @@ def test_what_makes_no_sense_is_refused_in_the_servers_words(asking: Asking) -> 
     assert "json: cannot unmarshal string into Go struct field" in error["message"]
     error = refusal(lambda: asking.make(job("nowhere", "true"), namespace="nowhere"))
     assert (error["code"], error["message"]) == (404, 'namespaces "nowhere" not found')
+
+
+def test_a_quota_is_refused_and_told_as_an_event(
+    asking: Asking, cluster: KubernetesEmulator, kubectl: Kube
+) -> None:
+    kubectl.ok("create", "namespace", "small")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cap"}}
+    asking.make({**quota, "spec": {"hard": {"requests.cpu": "1"}}}, namespace="small")
+    one = {"resources": {"requests": {"cpu": "1"}}}
+    body = job("capped", "sleep 300", completions=2, parallelism=2, container=one)
+    asking.make(body, namespace="small")
+
+    def refused() -> str | None:
+        for one in cluster.objects("events", namespace="small"):
+            if one["reason"] == "FailedCreate":
+                return str(one["message"])
+        return None
+
+    assert until(refused).endswith(
+        "is forbidden: exceeded quota: cap, requested: requests.cpu=1, used: requests.cpu=1,"
+        " limited: requests.cpu=1"
+    )
+    assert len(cluster.objects("pods", namespace="small")) == 1
+    kubectl.ok("delete", "namespace", "small", "--timeout=60s")
+    assert not [it for it in cluster.processes() if it["namespace"] == "small"]
+
+
+def test_probes_say_when_a_container_is_ready_and_when_it_is_not_well(
+    asking: Asking, cluster: KubernetesEmulator, kubectl: Kube
+) -> None:
+    def probe(test: str) -> dict[str, Any]:
+        return {"exec": {"command": ["sh", "-c", test]}, "periodSeconds": 1, "failureThreshold": 1}
+
+    container = {
+        "readinessProbe": probe("test -e /srv/ready"),
+        "livenessProbe": probe("test ! -e /srv/ill"),
+    }
+    script = "echo ended > /dev/termination-log; sleep 300"
+    pod = {"restartPolicy": "OnFailure"}
+    asking.make(job("probed", script, container=container, pod=pod))
+    (one,) = until(lambda: [it for it in cluster.processes() if "probed" in it["pod"]])
+
+    def held() -> dict[str, Any]:
+        (found,) = pods(cluster, "probed")
+        state: dict[str, Any] = found["status"]["containerStatuses"][0]
+        return state
+
+    assert until(lambda: "running" in held()["state"]) and not held()["ready"]
+    kubectl.ok("exec", one["pod"], "--", "touch", "/srv/ready")
+    kubectl.ok("wait", "--for=condition=ready", f"pod/{one['pod']}", "--timeout=60s")
+    kubectl.ok("exec", one["pod"], "--", "touch", "/srv/ill")
+    until(lambda: held()["restartCount"] == 1 and "running" in held()["state"])
+    kubectl.ok("delete", "job", "probed", "--cascade=foreground")
