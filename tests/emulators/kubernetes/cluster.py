@@ -49,6 +49,18 @@ from tests.emulators.kubernetes.store.times import now_text, text_of
 
 Object = dict[str, Any]
 PODS = ("", "pods")
+NODE_INFO = {
+    "architecture": "amd64",
+    "bootID": "00000000-0000-0000-0000-000000000000",
+    "containerRuntimeVersion": "containerd://2.2.1",
+    "kernelVersion": "6.12.0",
+    "kubeProxyVersion": "",
+    "kubeletVersion": "v1.36.2",
+    "machineID": "00000000000000000000000000000000",
+    "operatingSystem": "linux",
+    "osImage": "Emulated Linux",
+    "systemUUID": "00000000-0000-0000-0000-000000000000",
+}
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -216,11 +228,12 @@ class Cluster:
             sizes["nvidia.com/gpu"] = str(node.gpus)
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         ready |= {"message": "kubelet is posting ready status", "lastTransitionTime": now_text()}
+        ready["lastHeartbeatTime"] = ready["lastTransitionTime"]
         status = {
             "capacity": sizes,
             "allocatable": sizes,
             "conditions": [ready],
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "nodeInfo": {"kubeletVersion": "v1.36.2", "operatingSystem": "linux"},
+            "nodeInfo": NODE_INFO,
         }
         self.writer.change(resource, "", node.name, lambda one: one.update(status=status))
