@@ -257,6 +257,23 @@ def test_a_lost_node_takes_its_pods_with_it_in_time(asking: Asking) -> None:
         assert second["pod"] != first["pod"] and cluster.runs()[-1]["node"] != lost
 
 
+def test_a_node_that_is_back_ends_what_was_deleted_meanwhile(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    cluster.lose_node("node-3", processes_live=True)
+    bound = {"nodeName": "node-3", "containers": [{"name": "main", "image": "busybox:1.37"}]}
+    asking.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bound"}, "spec": bound})
+    asking.kind("Pod").delete(name="bound", namespace="default")
+
+    def names() -> list[str]:
+        return [it["metadata"]["name"] for it in cluster.objects("pods")]
+
+    assert "bound" in names()
+    cluster.find_node("node-3")
+    until(lambda: "bound" not in names())
+    assert "bound" not in [it["pod"] for it in cluster.runs()]
+
+
 def test_what_makes_no_sense_is_refused_in_the_servers_words(asking: Asking) -> None:
     body = job("wrong", "true", pod={"restartPolicy": "Always"})
     error = refusal(lambda: asking.make(body))

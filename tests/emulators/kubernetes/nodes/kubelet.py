@@ -194,7 +194,10 @@ class Kubelet:
             if runner.pod["spec"]["nodeName"] == node:
                 runner.status.silent = False
                 self.post(runner)
-                self.queue.add(runner.place)
+        # Also those that were bound to it meanwhile.
+        for entry in self.store.shelf(PODS).ordered():
+            if entry.object["spec"].get("nodeName") == node:
+                self.queue.add(entry.place)
 
     async def close(self) -> None:
         for runner in list(self.runners.values()):
