@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from tests.emulators.kubernetes.running import KubernetesEmulator
-from tests.servers.kubernetes_driving import Asking, asking, cluster, job, refusal, until
+from tests.servers.kube_tools import Kube
+from tests.servers.kubernetes_driving import (
+    Asking,
+    asking,
+    cluster,
+    job,
+    kubectl,
+    refusal,
+    until,
+)
 
-__all__ = ["asking", "cluster"]
+__all__ = ["asking", "cluster", "kubectl"]
 
 
 def ended(cluster: KubernetesEmulator, name: str) -> dict[str, Any]:
@@ -57,13 +66,14 @@ def test_an_indexed_job_runs_on_as_many_nodes_as_it_needs_gpus(
 def test_a_job_that_fails_is_tried_as_often_as_it_says(
     asking: Asking, cluster: KubernetesEmulator
 ) -> None:
-    asking.make(job("fails", "exit 3", backoffLimit=1))
+    asking.make(job("fails", "echo why > /dev/termination-log; exit 3", backoffLimit=1))
     found = ended(cluster, "fails")
     assert (found["status"]["failed"], condition(found, "Failed")["reason"]) == (
         2,
         "BackoffLimitExceeded",
     )
     states = [it["status"]["containerStatuses"][0]["state"] for it in pods(cluster, "fails")]
+    assert [it["terminated"]["message"] for it in states] == ["why\n", "why\n"]
     assert [it["terminated"]["exitCode"] for it in states] == [3, 3]
 
 
@@ -96,13 +106,49 @@ def test_a_failure_policy_ends_a_job_or_looks_away(
     gone(asking, cluster, "evicted")
 
 
+def test_each_index_may_fail_by_itself_and_enough_may_be_enough(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    script = 'test "$JOB_COMPLETION_INDEX" != 1'
+    spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed"}
+    asking.make(job("indexes", script, backoffLimitPerIndex=1, **spec))
+    found = ended(cluster, "indexes")
+    status = found["status"]
+    assert (status["completedIndexes"], status["failedIndexes"]) == ("0,2", "1")
+    assert (status["failed"], condition(found, "Failed")["reason"]) == (2, "FailedIndexes")
+    enough = {"rules": [{"succeededIndexes": "0"}]}
+    waits = 'test "$JOB_COMPLETION_INDEX" = 0 || sleep 300'
+    asking.make(job("enough", waits, successPolicy=enough, **spec))
+    found = ended(cluster, "enough")
+    assert condition(found, "Complete")["reason"] == "SuccessPolicy"
+    assert not [it for it in cluster.processes() if it["pod"].startswith("enough")]
+
+
+def test_a_job_ends_at_its_deadline_and_goes_in_time(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    asking.make(job("late", "sleep 300", activeDeadlineSeconds=1))
+    assert condition(ended(cluster, "late"), "Failed")["reason"] == "DeadlineExceeded"
+    asking.make(job("others", "true", managedBy="example.com/other"))
+    asking.make(job("brief", "true", ttlSecondsAfterFinished=0))
+    until(lambda: any(it["pod"].startswith("brief") for it in cluster.runs()))
+    until(lambda: "brief" not in job_names(cluster))
+    until(lambda: not pods(cluster, "brief"))
+    # Made long before that one went, and left to another controller.
+    assert pods(cluster, "others") == [] and "others" in job_names(cluster)
+
+
+def job_names(cluster: KubernetesEmulator) -> list[str]:
+    return [it["metadata"]["name"] for it in cluster.objects("jobs", "batch")]
+
+
 def gone(asking: Asking, cluster: KubernetesEmulator, name: str) -> None:
     """Deleted with its pods, of which nothing runs any more."""
     jobs = asking.kind("Job", "batch/v1")
     jobs.delete(name=name, namespace="default", body={"propagationPolicy": "Foreground"})
     until(lambda: not pods(cluster, name))
     assert not [it for it in cluster.processes() if it["pod"].startswith(name)]
-    until(lambda: name not in {it["metadata"]["name"] for it in cluster.objects("jobs", "batch")})
+    until(lambda: name not in job_names(cluster))
 
 
 def test_a_job_that_is_deleted_leaves_its_pods_unless_told_otherwise(
@@ -247,6 +293,23 @@ def test_a_lost_node_takes_its_pods_with_it_in_time(asking: Asking) -> None:
         assert second["pod"] != first["pod"] and cluster.runs()[-1]["node"] != lost
 
 
+def test_a_node_that_is_back_ends_what_was_deleted_meanwhile(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    cluster.lose_node("node-3", processes_live=True)
+    bound = {"nodeName": "node-3", "containers": [{"name": "main", "image": "busybox:1.37"}]}
+    asking.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bound"}, "spec": bound})
+    asking.kind("Pod").delete(name="bound", namespace="default")
+
+    def names() -> list[str]:
+        return [it["metadata"]["name"] for it in cluster.objects("pods")]
+
+    assert "bound" in names()
+    cluster.find_node("node-3")
+    until(lambda: "bound" not in names())
+    assert "bound" not in [it["pod"] for it in cluster.runs()]
+
+
 def test_what_makes_no_sense_is_refused_in_the_servers_words(asking: Asking) -> None:
     body = job("wrong", "true", pod={"restartPolicy": "Always"})
     error = refusal(lambda: asking.make(body))
@@ -261,3 +324,56 @@ def test_what_makes_no_sense_is_refused_in_the_servers_words(asking: Asking) -> 
     assert "json: cannot unmarshal string into Go struct field" in error["message"]
     error = refusal(lambda: asking.make(job("nowhere", "true"), namespace="nowhere"))
     assert (error["code"], error["message"]) == (404, 'namespaces "nowhere" not found')
+
+
+def test_a_quota_is_refused_and_told_as_an_event(
+    asking: Asking, cluster: KubernetesEmulator, kubectl: Kube
+) -> None:
+    kubectl.ok("create", "namespace", "small")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "cap"}}
+    asking.make({**quota, "spec": {"hard": {"requests.cpu": "1"}}}, namespace="small")
+    one = {"resources": {"requests": {"cpu": "1"}}}
+    body = job("capped", "sleep 300", completions=2, parallelism=2, container=one)
+    asking.make(body, namespace="small")
+
+    def refused() -> str | None:
+        for one in cluster.objects("events", namespace="small"):
+            if one["reason"] == "FailedCreate":
+                return str(one["message"])
+        return None
+
+    assert until(refused).endswith(
+        "is forbidden: exceeded quota: cap, requested: requests.cpu=1, used: requests.cpu=1,"
+        " limited: requests.cpu=1"
+    )
+    assert len(cluster.objects("pods", namespace="small")) == 1
+    kubectl.ok("delete", "namespace", "small", "--timeout=60s")
+    assert not [it for it in cluster.processes() if it["namespace"] == "small"]
+
+
+def test_probes_say_when_a_container_is_ready_and_when_it_is_not_well(
+    asking: Asking, cluster: KubernetesEmulator, kubectl: Kube
+) -> None:
+    def probe(test: str) -> dict[str, Any]:
+        return {"exec": {"command": ["sh", "-c", test]}, "periodSeconds": 1, "failureThreshold": 1}
+
+    container = {
+        "readinessProbe": probe("test -e /srv/ready"),
+        "livenessProbe": probe("test ! -e /srv/ill"),
+    }
+    script = "echo ended > /dev/termination-log; sleep 300"
+    pod = {"restartPolicy": "OnFailure"}
+    asking.make(job("probed", script, container=container, pod=pod))
+    (one,) = until(lambda: [it for it in cluster.processes() if "probed" in it["pod"]])
+
+    def held() -> dict[str, Any]:
+        (found,) = pods(cluster, "probed")
+        state: dict[str, Any] = found["status"]["containerStatuses"][0]
+        return state
+
+    assert until(lambda: "running" in held()["state"]) and not held()["ready"]
+    kubectl.ok("exec", one["pod"], "--", "touch", "/srv/ready")
+    kubectl.ok("wait", "--for=condition=ready", f"pod/{one['pod']}", "--timeout=60s")
+    kubectl.ok("exec", one["pod"], "--", "touch", "/srv/ill")
+    until(lambda: held()["restartCount"] == 1 and "running" in held()["state"])
+    kubectl.ok("delete", "job", "probed", "--cascade=foreground")

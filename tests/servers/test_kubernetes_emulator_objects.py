@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -110,6 +111,13 @@ def test_a_watch_goes_on_where_it_was_left(asking: Asking, cluster: KubernetesEm
     with pytest.raises(ApiException) as expired:
         seen(asking, version)
     assert expired.value.status == 410
+    # After the error the stream ends, long before its time.
+    answer = asking.list(
+        watch=True, resource_version=version, timeout_seconds=600, _preload_content=False
+    )
+    (line,) = answer.data.splitlines()
+    told = json.loads(line)
+    assert (told["type"], told["object"]["reason"]) == ("ERROR", "Expired")
 
 
 def seen(asking: Asking, version: str) -> list[tuple[str, str, int]]:
@@ -183,3 +191,29 @@ def test_a_lease_is_renewed_by_who_saw_it_last(asking: Asking) -> None:
     assert refusal(lambda: leases.replace(body=lease, namespace="default"))["code"] == 409
     found = leases.get(name="leader", namespace="default")
     assert found.spec.holderIdentity == "b"
+
+
+def test_a_watch_tells_the_state_first_when_it_is_asked_to(asking: Asking) -> None:
+    body = widget("told")
+    body["metadata"]["labels"] = {"set": "told"}
+    asking.create(body)
+    events = asking.kind("Widget", "example.com/v1").watch(
+        namespace="default",
+        label_selector="set=told",
+        send_initial_events=True,
+        resource_version_match="NotOlderThan",
+        allow_watch_bookmarks=True,
+        timeout=1,
+    )
+    kinds = [(it["type"], it["raw_object"]["metadata"].get("name")) for it in events]
+    assert kinds[:2] == [("ADDED", "told"), ("BOOKMARK", None)]
+
+
+def test_names_are_made_and_collections_go_and_nothing_is_done_dry(asking: Asking) -> None:
+    body = {**widget(""), "metadata": {"generateName": "made-", "labels": {"set": "made"}}}
+    names = [asking.create(body)["metadata"]["name"] for _ in range(2)]
+    assert len({*names}) == 2 and all(it.startswith("made-") for it in names)
+    asking.create(body, dry_run="All")
+    assert len(asking.list(label_selector="set=made")["items"]) == 2
+    asking.widgets.delete_collection_namespaced_custom_object(*WIDGETS, label_selector="set=made")
+    assert asking.list(label_selector="set=made")["items"] == []

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ class Box:
         base: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         hostname: str = "box",
+        own_devices: bool = False,
         nursery: Nursery | None = None,
         library: Library | None = None,
     ) -> None:
@@ -57,7 +59,8 @@ class Box:
         own; `base` are such directories for the whole tree, topmost first, for example another
         box's `root`. `objects` are mounts that behave as a bucket does (objects.py), at most
         OBJECTS_MAX; one with another mount below it is a plain directory. A Python
-        that is forked in it has imported `library`.
+        that is forked in it has imported `library`. With `own_devices` its /dev is its own, and
+        mounts may be below it.
         """
         self.directory = directory
         self.root = directory / "root"  # the box's files, from outside; `host_path` knows mounts
@@ -75,6 +78,7 @@ class Box:
         ]
         self._layers, self._base = dict(layers or {}), list(base)
         self._hostname, self._nursery, self._library = hostname, nursery, library
+        self._own_devices = own_devices
         self._channel: Channel | None = None
         self._handle = -1
         self._gone = asyncio.Event()
@@ -202,6 +206,7 @@ class Box:
             "binds": own + sorted(binds),
             "objects": [(place, str(one)) for place, one in self._places["objects"].items()],
             "hostname": self._hostname[:63],
+            "own_devices": self._own_devices,
         }
 
     def _descriptors(self, opened: list[int], *, pty: bool) -> tuple[int, int] | None:
@@ -232,7 +237,7 @@ class Box:
         def send_signal(number: int, group: bool) -> None:
             order = {"signal": int(number), "inner": inner, "group": group}
             if self.alive and channel:
-                self._keep(asyncio.ensure_future(channel.send(order)))
+                self._keep(asyncio.ensure_future(_sent(channel, order)))
 
         process = BoxProcess(pid, send_signal)
         self.processes[inner] = process
@@ -267,6 +272,11 @@ class Box:
         for process in self.processes.values():
             process.settle(-signal.SIGKILL)
         self.processes.clear()
+
+
+async def _sent(channel: Channel, order: dict[str, Any]) -> None:
+    with suppress(OSError):  # the box has ended in the meantime
+        await channel.send(order)
 
 
 def _apart(

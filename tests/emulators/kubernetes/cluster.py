@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.emulators.boxes import nursery_here
 from tests.emulators.kubernetes.access.certificates import (
     kubeconfig,
     server_context,
@@ -33,14 +34,15 @@ from tests.emulators.kubernetes.controllers.basics import DEFAULT_CLASS, PROVISI
 from tests.emulators.kubernetes.controllers.definitions import Definitions
 from tests.emulators.kubernetes.controllers.garbage import Garbage
 from tests.emulators.kubernetes.controllers.jobs import Jobs
+from tests.emulators.kubernetes.controllers.quotas import Quotas
 from tests.emulators.kubernetes.controllers.working import Recorder
 from tests.emulators.kubernetes.controllers.workloads import Workloads
-from tests.emulators.kubernetes.nodes.forwarding import Forwarding
 from tests.emulators.kubernetes.nodes.kubelet import Image, Kubelet
 from tests.emulators.kubernetes.nodes.node_life import NodeLife
 from tests.emulators.kubernetes.nodes.pods import Evictions, PodLogs
 from tests.emulators.kubernetes.nodes.scheduler import Scheduler
-from tests.emulators.kubernetes.nodes.streams import Executions
+from tests.emulators.kubernetes.nodes.streams.commands import Executions
+from tests.emulators.kubernetes.nodes.streams.forwarding import Forwarding
 from tests.emulators.kubernetes.settings import NodeSpec, Settings
 from tests.emulators.kubernetes.store.objects import Store, clone, dumps
 from tests.emulators.kubernetes.store.resources import Resources
@@ -48,6 +50,18 @@ from tests.emulators.kubernetes.store.times import now_text, text_of
 
 Object = dict[str, Any]
 PODS = ("", "pods")
+NODE_INFO = {
+    "architecture": "amd64",
+    "bootID": "00000000-0000-0000-0000-000000000000",
+    "containerRuntimeVersion": "containerd://2.2.1",
+    "kernelVersion": "6.12.0",
+    "kubeProxyVersion": "",
+    "kubeletVersion": "v1.36.2",
+    "machineID": "00000000000000000000000000000000",
+    "operatingSystem": "linux",
+    "osImage": "Emulated Linux",
+    "systemUUID": "00000000-0000-0000-0000-000000000000",
+}
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -74,6 +88,7 @@ class Cluster:
         self.garbage = Garbage(self.writer)
         self.definitions = Definitions(self.writer)
         self.basics = Basics(self.writer, self.recorder, self.authority.decode())
+        self.quotas = Quotas(self.writer)
         self.jobs = Jobs(self.writer, self.recorder, backoff_s=settings.job_backoff_s)
         self.scheduler = Scheduler(self.writer, self.recorder)
         self.workloads = Workloads(self.writer, self.recorder)
@@ -84,6 +99,8 @@ class Cluster:
         self.url, self.kubeconfig = "", directory / "kubeconfig"
 
     async def __aenter__(self) -> Cluster:
+        # In memory where there is room: a container starts in half the time.
+        self.kubelet.boxes = (await nursery_here()).scratch / f"kubernetes-{id(self)}"
         self._furnish()
         await self._listen()
         host, port = self.url.removeprefix("https://").split(":")
@@ -214,11 +231,12 @@ class Cluster:
             sizes["nvidia.com/gpu"] = str(node.gpus)
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         ready |= {"message": "kubelet is posting ready status", "lastTransitionTime": now_text()}
+        ready["lastHeartbeatTime"] = ready["lastTransitionTime"]
         status = {
             "capacity": sizes,
             "allocatable": sizes,
             "conditions": [ready],
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "nodeInfo": {"kubeletVersion": "v1.36.2", "operatingSystem": "linux"},
+            "nodeInfo": NODE_INFO,
         }
         self.writer.change(resource, "", node.name, lambda one: one.update(status=status))

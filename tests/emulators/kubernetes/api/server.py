@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
+import traceback
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -67,6 +69,12 @@ class ApiServer:
             message = f"Request entity too large: limit is {BODY_BYTES_MAX}"
             body = {**ApiError(413, message).status(), "reason": "RequestEntityTooLarge"}
             return self._reply(request, call, 413, dumps(body))
+        except ConnectionError:
+            raise
+        except Exception as error:  # a mistake of the emulator's: tests show its traceback
+            traceback.print_exc(file=sys.stderr)
+            failed = ApiError(500, f"Internal error occurred: {error!r}")
+            return self._reply(request, call, 500, dumps(failed.status()))
 
     async def _answered(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         call.user = self._impersonated(call, self._users.of_headers(request.headers))

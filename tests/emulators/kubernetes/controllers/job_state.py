@@ -13,9 +13,12 @@ TRACKING = "batch.kubernetes.io/job-tracking"
 
 @dataclass(slots=True)
 class JobState:
-    """live: pods that are not counted yet, by name. Times are of the wall clock."""
+    """live: pods that are not counted yet, by name; leaving: those that are deleted and not over.
+    Times are of the wall clock.
+    """
 
     live: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
     completed: set[int] = field(default_factory=set)
     failed_indexes: set[int] = field(default_factory=set)
     failures: dict[int, int] = field(default_factory=dict)  # by index

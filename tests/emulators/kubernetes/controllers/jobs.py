@@ -24,6 +24,7 @@ from tests.emulators.kubernetes.controllers.job_state import (
     intervals,
 )
 from tests.emulators.kubernetes.controllers.working import Queue, Recorder, controller_of
+from tests.emulators.kubernetes.store.errors import ApiError
 from tests.emulators.kubernetes.store.objects import Entry, Event
 from tests.emulators.kubernetes.store.times import now_text, seconds_of
 
@@ -34,6 +35,7 @@ BACKOFF_S_MAX = 360.0
 Where = tuple[str, str]
 BATCH_MAX = 500  # pods made in one go
 CREATED = "SuccessfulCreate"
+CREATE_RETRY_S = 1.0
 
 
 class Jobs:
@@ -64,11 +66,11 @@ class Jobs:
             if owner is None or owner["kind"] != "Job":
                 return
             state = self._states.setdefault(owner["uid"], JobState())
-            held = TRACKING in (stored["metadata"].get("finalizers") or ())
-            if held and event.kind != "DELETED":
-                state.live.add(stored["metadata"]["name"])
-            else:
-                state.live.discard(stored["metadata"]["name"])
+            metadata, there = stored["metadata"], event.kind != "DELETED"
+            held = there and TRACKING in (metadata.get("finalizers") or ())
+            leaving = there and metadata.get("deletionTimestamp") and not ended(stored)
+            for names, holds in ((state.live, held), (state.leaving, leaving)):
+                (names.add if holds else names.discard)(metadata["name"])
             if owner["uid"] in self._places:
                 self.queue.add(self._places[owner["uid"]])
 
@@ -109,7 +111,6 @@ class Jobs:
         if "startTime" not in status and not spec["suspend"]:
             status["startTime"] = now_text()
         active = [it for it in left if not it.object["metadata"].get("deletionTimestamp")]
-        leaving = len(left) - len(active)
         end = condition({"status": status}, "FailureTarget") or condition(
             {"status": status}, "SuccessCriteriaMet"
         )
@@ -118,34 +119,26 @@ class Jobs:
             if end is not None:
                 status["conditions"].append(end)
         if end is not None or spec["suspend"]:
-            leaving += len(self._delete(active))
+            self._delete(active)
             active = []
-            if end is not None and not leaving:
+            if end is not None and not state.leaving:
                 self._finish(job, status, end)
         else:
             surplus = self._surplus(job, state, active)
-            leaving += len(self._delete(surplus))
+            self._delete(surplus)
             active = [it for it in active if it not in surplus]
-            active += self._start(entry, state, active, leaving)
-        self._write(entry, state, status, active=active, leaving=leaving)
+            active += self._start(entry, state, active)
+        self._write(entry, state, status, active=active)
 
     def _count(
         self, job: Object, state: JobState, pods: list[Entry]
     ) -> tuple[list[Entry], Object | None]:
         """(pods that are not over, what a failure policy says of one that is)."""
-        spec, left, end = job["spec"], [], None
-        policy = spec.get("podFailurePolicy")
+        left, end = [], None
         for pod in pods:
-            phase = pod.object.get("status", {}).get("phase")
-            deleted = pod.object["metadata"].get("deletionTimestamp")
-            if phase == "Succeeded":
-                self._succeeded(spec, state, pod.object)
-            elif phase == "Failed" or (
-                deleted
-                and not policy
-                and spec["podReplacementPolicy"] != "Failed"
-                and not pod.object["spec"].get("nodeName")
-            ):
+            if pod.object.get("status", {}).get("phase") == "Succeeded":
+                self._succeeded(job["spec"], state, pod.object)
+            elif _has_failed(job["spec"], pod.object):
                 found = self._failed(job, state, pod.object)
                 end = end or found
             else:
@@ -236,11 +229,10 @@ class Jobs:
         left.sort(key=lambda it: (it.object.get("status", {}).get("phase") == "Running", -it.rv))
         return gone + left[: max(more, 0)]
 
-    def _start(
-        self, entry: Entry, state: JobState, active: list[Entry], leaving: int
-    ) -> list[Entry]:
+    def _start(self, entry: Entry, state: JobState, active: list[Entry]) -> list[Entry]:
         job, spec = entry.object, entry.object["spec"]
-        held = len(active) + (leaving if spec["podReplacementPolicy"] == "Failed" else 0)
+        late = spec["podReplacementPolicy"] == "Failed"
+        held = len(active) + (len(state.leaving) if late else 0)
         free = spec["parallelism"] - held
         total = spec.get("completions")
         if total is not None:
@@ -262,7 +254,13 @@ class Jobs:
         made = []
         for index in indexes[:BATCH_MAX]:
             count = state.failures.get(index, 0) if index is not None else 0
-            pod = self._writer.create(self._pods, new_pod(job, index, failures=count))
+            try:
+                pod = self._writer.create(self._pods, new_pod(job, index, failures=count))
+            except ApiError as error:
+                # A quota, or a namespace that is going away: in a while there may be room.
+                self._tell(job, "FailedCreate", f"Error creating: {error.message}", warning=True)
+                self.queue.add_after(_place(job), CREATE_RETRY_S)
+                break
             self._tell(job, CREATED, f"Created pod: {pod.object['metadata']['name']}")
             made.append(pod)
         return made
@@ -291,23 +289,16 @@ class Jobs:
     def _backoff_s(self, failures: int) -> float:
         return min(self.backoff_s * 2.0 ** min(failures - 1, 20), BACKOFF_S_MAX)
 
-    def _delete(self, pods: list[Entry]) -> list[Entry]:
-        """Those that are still there after it."""
-        left = []
+    def _delete(self, pods: list[Entry]) -> None:
         for pod in pods:
-            _, gone = delete(self._writer, self._pods, pod, Deletion())
-            if not gone:
-                left.append(pod)
-        return left
+            delete(self._writer, self._pods, pod, Deletion())
 
-    def _write(
-        self, entry: Entry, state: JobState, status: Object, *, active: list[Entry], leaving: int
-    ) -> None:
+    def _write(self, entry: Entry, state: JobState, status: Object, *, active: list[Entry]) -> None:
         spec = entry.object["spec"]
         counts: dict[str, Any] = {
             "active": len(active),
             "ready": sum(_ready(it.object) for it in active),
-            "terminating": leaving,
+            "terminating": len(state.leaving),
             "succeeded": state.succeeded,
             "failed": state.failed,
             "uncountedTerminatedPods": {},
@@ -342,6 +333,17 @@ class Jobs:
 
     def _tell(self, job: Object, reason: str, message: str, *, warning: bool = False) -> None:
         self._recorder.tell(job, reason, message, source="job-controller", warning=warning)
+
+
+def _has_failed(spec: Object, pod: Object) -> bool:
+    """Also of a pod that is deleted, unless the Job wants to see it end; one that never got a node
+    has nothing that could.
+    """
+    if pod.get("status", {}).get("phase") == "Failed":
+        return True
+    waits = "podFailurePolicy" in spec or spec["podReplacementPolicy"] == "Failed"
+    deleted = pod["metadata"].get("deletionTimestamp")
+    return bool(deleted) and (not waits or not pod["spec"].get("nodeName"))
 
 
 def _place(job: Object) -> Where:

@@ -22,11 +22,13 @@ MESSAGE_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a container needs beside its spec. entrypoint: of its image; files: what the image has,
-    as host paths by paths, read-only.
+    """What a container needs beside its spec. boxes: where its own files are for as long as it
+    lives, directory: where its log and its last words stay. entrypoint: of its image; files: what
+    the image has, as host paths by paths, read-only.
     """
 
     directory: Path
+    boxes: Path
     mounts: Mounts
     env: dict[str, str]
     hostname: str
@@ -48,6 +50,7 @@ class Container:
         self.started_at_s = 0.0
         self.finished_at_s = 0.0
         self.code: int | None = None
+        self.started = self.ready = True  # as its probes say
         self.reason = ""
         self.message = ""
         self._stdin = -1
@@ -60,11 +63,12 @@ class Container:
         argv += [expand(it, start.env) for it in spec.get("args") or ()]
         self.started_at_s = time.time()
         box = Box(
-            start.directory / f"{self.name}-{self.restarts}",
-            mounts=_usable(start.mounts.writable),
-            files={**start.files, **_usable(start.mounts.read_only)},
+            start.boxes / f"{start.directory.name}-{self.name}-{self.restarts}",
+            mounts={**start.mounts.writable, **self._message_file()},
+            files={**start.files, **start.mounts.read_only},
             env=start.env,
             hostname=start.hostname,
+            own_devices=True,
         )
         out, err = os.pipe(), os.pipe()
         stdin: int | None = None
@@ -142,12 +146,9 @@ class Container:
             await asyncio.to_thread(self.box.remove)
 
     def _termination_message(self) -> str:
-        path = self.spec.get("terminationMessagePath", "")
         found = ""
-        if self.box is not None and path and not path.startswith("/dev/"):
-            here = self.box.host_path(path)
-            if here.is_file():
-                found = here.read_bytes()[:MESSAGE_BYTES_MAX].decode("utf-8", "replace")
+        for here in self._message_file().values():
+            found = here.read_bytes()[:MESSAGE_BYTES_MAX].decode("utf-8", "replace")
         if (
             not found
             and self.code
@@ -155,6 +156,15 @@ class Container:
         ):
             found = tail_text(self.log.path)
         return found
+
+    def _message_file(self) -> dict[str, Path]:
+        """What is mounted where the container tells why it ended."""
+        path = self.spec.get("terminationMessagePath")
+        if not path:
+            return {}
+        here = self._start.directory / f"{self.name}-{self.restarts}.message"
+        here.touch()
+        return {path: here}
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, and SIGKILL for what is left after the grace."""
@@ -201,8 +211,3 @@ class Container:
         if self.message:
             one["message"] = self.message
         return {"terminated": one}
-
-
-def _usable(mounts: dict[str, Path]) -> dict[str, Path]:
-    """Boxes bring /dev and /proc of their own."""
-    return {k: v for k, v in mounts.items() if not k.startswith(("/dev", "/proc"))}

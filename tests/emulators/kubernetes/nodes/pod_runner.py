@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.emulators.kubernetes.nodes.containers import Container, Start
+from tests.emulators.kubernetes.nodes.probes import Probing
 from tests.emulators.kubernetes.nodes.statuses import PodStatus
 from tests.emulators.kubernetes.nodes.volumes import NotYet, Volumes
 
@@ -53,6 +54,8 @@ class PodRunner:
             raise
         finally:
             self.done = True
+            for task in self._tasks:
+                task.cancel()
             self._post()
             self._kubelet.ended(self)
 
@@ -60,9 +63,13 @@ class PodRunner:
         spec = self.pod["spec"]
         self._post()
         volumes = Volumes(
-            self.pod, self.directory / "volumes", self._kubelet.claims, self._kubelet.store
+            self.pod,
+            self.directory / "volumes",
+            self._kubelet.claims,
+            self._kubelet.store,
+            account=self._kubelet.account_place(self.pod),
+            token=lambda: self._kubelet.account_token(self.pod),
         )
-        volumes.tokens["token"] = self._kubelet.account_token(self.pod)
         sources = await self._until(volumes.prepare, on_container=None)
         if sources is None:
             return self._over()
@@ -162,6 +169,7 @@ class PodRunner:
         image = self._kubelet.image(one["image"])
         start = Start(
             self.directory,
+            self._kubelet.boxes,
             volumes.mounts(one, sources),
             {**self._kubelet.environment(), **image.env, "HOSTNAME": self._hostname(), **env},
             self._hostname(),
@@ -179,6 +187,7 @@ class PodRunner:
         self.status.waits.pop(one["name"], None)
         self._kubelet.count(self, one["name"], restarts)
         if container.code is None:
+            self._probe(container)
             self._tell("Started", f"Container started: {one['name']}")
         else:
             self._tell("Failed", f"Error: {container.message}", warning=True)
@@ -186,6 +195,25 @@ class PodRunner:
         if self._stopping:
             await container.stop(0)
         return container
+
+    def _probe(self, container: Container) -> None:
+        if not {"startupProbe", "readinessProbe", "livenessProbe"} & set(container.spec):
+            return
+
+        async def fail(why: str) -> None:
+            message = f"Container {container.name} {why}, will be restarted"
+            self._tell("Killing", message)
+            await container.stop(self.pod["spec"]["terminationGracePeriodSeconds"])
+
+        probing = Probing(
+            container,
+            changed=self._post,
+            unhealthy=lambda why: self._tell("Unhealthy", why, warning=True),
+            fail=fail,
+        )
+        task = asyncio.ensure_future(probing.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _hostname(self) -> str:
         return str(self.pod["spec"].get("hostname") or self.place[1])[:63]

@@ -53,6 +53,18 @@ DICTIONARY = _dictionary()
 assert zlib.adler32(DICTIONARY) == 0xE3C6A7C2  # what the draft says of it
 
 
+async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Pods have this machine's network. Raises OSError."""
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+def refused(port: int, pod: str, error: OSError) -> str:
+    return (
+        f"error forwarding port {port} to pod {pod}, uid : failed to execute portforward in network"
+        f" namespace: failed to connect to localhost:{port} inside namespace: {error.strerror}"
+    )
+
+
 @dataclass(slots=True)
 class _Pair:
     port: int
@@ -133,13 +145,9 @@ class Tunnel:
     async def _connect(self, pair: _Pair) -> None:
         data, error = pair.streams["data"], pair.streams["error"]
         try:
-            reader, pair.writer = await asyncio.open_connection("127.0.0.1", pair.port)
-        except OSError as refused:
-            told = (
-                f"error forwarding port {pair.port} to pod {self._pod}, uid : failed to connect to"
-                f" localhost:{pair.port} inside namespace: {refused.strerror}"
-            )
-            await self._send(error, told.encode())
+            reader, pair.writer = await connected(pair.port)
+        except OSError as problem:
+            await self._send(error, refused(pair.port, self._pod, problem).encode())
             await self._send(error, b"", over=True)
             await self._send(data, b"", over=True)
             return
