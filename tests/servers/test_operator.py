@@ -153,6 +153,15 @@ def test_a_name_used_again_is_another_object(people: People) -> None:
     assert (people.get("BatchJob", "again") or {})["metadata"]["uid"] == made["metadata"]["uid"]
 
 
+def test_of_one_that_is_over_what_changes_later_is_told_too(people: People) -> None:
+    """By then its spec and status are let go of, and asked for again."""
+    people.create("BatchJob", "freed", job(ttlSecondsAfterFinished=1))
+    people.wait_for("BatchJob", "freed", "Complete")
+    until(lambda: _status(people, "freed").get("scratchFreed"), "its directories are gone")
+    assert _status(people, "freed")["phase"] == "Succeeded"
+    assert _status(people, "freed")["columns"]["done"] == "1/1"
+
+
 def test_a_cut_watch_and_a_server_that_fails_lose_nothing(
     people: People, cluster: KubernetesEmulator
 ) -> None:
