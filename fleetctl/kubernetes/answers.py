@@ -50,7 +50,7 @@ def error_of(code: int, body: bytes, what: str, retry_after_s: float = 0.0) -> F
     status = status_in(body)
     reason = str(status.get("reason") or "")
     message = str(status.get("message") or body[:200].decode("utf-8", "replace") or f"HTTP {code}")
-    told = f"{what}: {message[:MESSAGE_CHARS_MAX]}"
+    told = f"the API server answers to {what}: {message[:MESSAGE_CHARS_MAX]}"
     if code == UNAUTHORIZED:
         return Unavailable(
             f"the Kubernetes API server does not know who asks ({told})",
@@ -99,6 +99,6 @@ def seconds_of(header: str | None) -> float:
 
 def no_package(error: ImportError) -> Refused:
     return Refused(
-        f"Kubernetes needs the package `{error.name}`, which is not installed",
+        f"a Kubernetes cluster needs the package `{error.name}`, which is not installed",
         hint="pip install 'fleetctl[kubernetes]'",
     )

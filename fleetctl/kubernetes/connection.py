@@ -152,7 +152,7 @@ class Connection:
                 async with answer:
                     data: bytes = await answer.read()
         except TimeoutError as error:
-            raise Unavailable(f"GET {path}: the API server does not answer") from error
+            raise Unavailable(f"the API server does not answer: GET {path}") from error
         except OSError as error:
             raise _lost(f"GET {path}", error) from error
         if answer.status >= 400:
@@ -180,7 +180,7 @@ class Connection:
             body = json.dumps({"message": error.message}).encode()
             raise error_of(error.status, body, f"GET {path}") from error
         except TimeoutError as error:
-            raise Unavailable(f"GET {path}: the API server does not answer") from error
+            raise Unavailable(f"the API server does not answer: GET {path}") from error
         except (ClientError, OSError) as error:
             raise _lost(f"GET {path}", ConnectionError(str(error))) from error
 

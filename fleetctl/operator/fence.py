@@ -35,7 +35,10 @@ class _Fenced:
             yield
             # Last of all: a pass may have taken long, and what follows makes it durable.
             if not self._leads():
-                raise LeaseLost("the lease is over; nothing was written")
+                raise LeaseLost(
+                    "the lease is over; nothing was written",
+                    hint="another operator works now, or this one once it is started again",
+                )
 
 
 def fenced(store: Store, leads: Callable[[], bool]) -> Store:

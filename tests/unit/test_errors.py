@@ -41,7 +41,9 @@ from fleetctl.daemon.reach.patience import Hung, Unanswered, hung
 from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.interpreter.errors import InterpreterError
 from fleetctl.interpreter.session.conversation import Conversation, Problem
+from fleetctl.kubernetes.answers import ApiError, error_of
 from fleetctl.manifest import Document, ManifestErrors, load
+from fleetctl.operator.fence import LeaseLost, fenced
 from fleetctl.providers.contract.account import Account
 from fleetctl.stores.base import DiskFull, disk_full
 from fleetctl.stores.sqlite.store import open_store
@@ -202,6 +204,15 @@ def _a_goal_that_cannot_be_met(place: Path) -> None:
     Fleet(place).wait("job/a")
 
 
+def _a_lease_that_is_over(place: Path) -> None:
+    with fenced(open_store(place, FixedClock()), lambda: False).transaction():
+        pass
+
+
+def _no_such_object(_place: Path) -> None:
+    raise error_of(404, b'{"reason": "NotFound", "message": "no such job"}', "GET /x")
+
+
 SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     FleetctlError: _no_place_for_a_home,
     Unanswered: _no_answer,
@@ -217,6 +228,8 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     DiskFull: _no_room,
     Refusal: _a_refusing_controller,
     GoalMissed: _a_goal_that_cannot_be_met,
+    LeaseLost: _a_lease_that_is_over,
+    ApiError: _no_such_object,
     InterpreterError: _a_sandbox_that_ends,
     Problem: _a_driver_that_cannot,
 }

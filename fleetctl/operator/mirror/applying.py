@@ -17,7 +17,7 @@ from fleetctl.manifest.problems import joined
 from fleetctl.operator.crds.definition import GROUP
 from fleetctl.operator.mirror.entries import Entry
 from fleetctl.operator.mirror.places import placed
-from fleetctl.operator.mirror.statuses import Refusal
+from fleetctl.operator.mirror.statuses import Unaccepted
 from fleetctl.operator.mirror.wanted import APPROVE, Wanted, manifest_text
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 
@@ -37,7 +37,7 @@ class Applier:
 
     async def apply(
         self, entry: Entry, found: Object, wanted: Wanted
-    ) -> tuple[Refusal | None, float | None]:
+    ) -> tuple[Unaccepted | None, float | None]:
         """Why it was not, and after how many seconds to try again; None: when it changes. Raises
         StoreError.
         """
@@ -45,7 +45,7 @@ class Applier:
         if named := list(files_in(kind.files, spec)):
             where, hint = named[0]
             text = f"{where} names a file, and in a cluster there is none beside a manifest"
-            return Refusal("NamesFile", text, hint), None
+            return Unaccepted("NamesFile", text, hint), None
         here = placed(kind.name, spec, self._local_means, runs=kind.runs)
         document = {
             "path": f"{kind.name.lower()}/{entry.at[1]}",
@@ -65,23 +65,23 @@ class Applier:
             return _consent(entry, wanted, error), None
         except ManifestErrors as error:
             told = "; ".join(joined(it.message, it.hint) for it in error.problems)
-            return Refusal("Invalid", told), None
+            return Unaccepted("Invalid", told), None
         except Conflict as error:
-            return Refusal("Conflict", str(error), error.hint), REFUSED_AGAIN_S
+            return Unaccepted("Conflict", str(error), error.hint), REFUSED_AGAIN_S
         except StoreError:
             raise
         except FleetctlError as error:
-            return Refusal("Refused", str(error), error.hint), REFUSED_AGAIN_S
+            return Unaccepted("Refused", str(error), error.hint), REFUSED_AGAIN_S
         return None, None
 
 
-def _consent(entry: Entry, wanted: Wanted, error: NeedsConsent) -> Refusal:
+def _consent(entry: Entry, wanted: Wanted, error: NeedsConsent) -> Unaccepted:
     within = f" -n {entry.at[0]}" if entry.at[0] else ""
     annotate = (
         f"kubectl annotate --overwrite {entry.kind.plural}.{GROUP} {entry.at[1]}{within}"
         f" {APPROVE}={wanted.origin.digest}"
     )
-    return Refusal(
+    return Unaccepted(
         "NeedsConsent",
         "; ".join(error.losses),
         f"`{annotate}` lets it happen; until then the state before is kept",

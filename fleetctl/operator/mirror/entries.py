@@ -12,7 +12,7 @@ from fleetctl.kubernetes.connection import Object
 from fleetctl.kubernetes.informer import Key, version_of
 from fleetctl.operator.crds.definition import GROUP, VERSION
 from fleetctl.operator.mirror.decide import Tried
-from fleetctl.operator.mirror.statuses import Refusal, Writes
+from fleetctl.operator.mirror.statuses import Unaccepted, Writes
 from fleetctl.operator.mirror.wanted import APPROVE, digest_of, store_namespace
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
@@ -37,7 +37,7 @@ class Entry:
     store_uid: str = ""
     fresh: Object | None = None
     tried: Tried | None = None
-    refusal: Refusal | None = None
+    refusal: Unaccepted | None = None
     writes: Writes = field(default_factory=Writes)
     since_s: float | None = None
     failures: int = 0

@@ -25,7 +25,7 @@ Status = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Unaccepted:
     """Why the newest state is not carried out. reason: one CamelCase word."""
 
     reason: str
@@ -43,7 +43,7 @@ def status_for(
     seen: View | None,
     before: Mapping[str, Any],
     generation: int,
-    refusal: Refusal | None,
+    refusal: Unaccepted | None,
     now_s: float,
 ) -> Status:
     """seen: None while nothing of it is stored. before: what is written there now. generation: of
@@ -74,7 +74,7 @@ def status_for(
     return status
 
 
-def _accepted(refusal: Refusal | None, generation: int) -> dict[str, Any]:
+def _accepted(refusal: Unaccepted | None, generation: int) -> dict[str, Any]:
     if refusal is None:
         return _condition(ACCEPTED, True, "Accepted", "", generation)
     return _condition(ACCEPTED, False, refusal.reason, refusal.told, generation)

@@ -9,7 +9,7 @@ from fleetctl.controllers.model import Resource
 from fleetctl.operator.mirror.statuses import (
     COUNTS_MAX_S,
     SOON_S,
-    Refusal,
+    Unaccepted,
     Writes,
     due_at_s,
     news,
@@ -74,7 +74,7 @@ def test_what_the_engine_has_not_looked_at_is_not_told_of_the_newest_spec() -> N
 
 
 def test_a_refused_edit_leaves_the_status_of_what_runs_and_says_why() -> None:
-    refusal = Refusal("NeedsConsent", "2 tasks would be replaced", "annotate it")
+    refusal = Unaccepted("NeedsConsent", "2 tasks would be replaced", "annotate it")
     before = status_for(JOB, ended(), {}, 7, None, 2000.0)
     status = status_for(JOB, ended(), before, 8, refusal, 2001.0)
     assert status["phase"] == "Succeeded"
@@ -87,7 +87,7 @@ def test_a_refused_edit_leaves_the_status_of_what_runs_and_says_why() -> None:
 
 
 def test_what_never_was_accepted_shows_it_in_its_list() -> None:
-    status = status_for(JOB, None, {}, 1, Refusal("Invalid", "spec.parallelism is `-1`"), 5.0)
+    status = status_for(JOB, None, {}, 1, Unaccepted("Invalid", "spec.parallelism is `-1`"), 5.0)
     assert status["phase"] == "Refused"
     assert status["columns"] == {"why": "spec.parallelism is `-1`"}
     assert "observedGeneration" not in status
