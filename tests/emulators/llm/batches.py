@@ -38,8 +38,8 @@ class Batches:
     made, and lost. hangs: creates have no reply, `before` or `after` they are made; hanging: how
     many. unlisted: so many listings show nothing; missing: so many looks at a batch do; short: so
     many files are read with half of their lines. page: batches of a listing at most.
-    refuse: status of a row's own error, or 0. Files
-    have their rows in another order than they were asked in.
+    refuse: status of a row's own error, or 0. odd: the answer to a request in place of its own,
+    or None. Files have their rows in another order than they were asked in.
     """
 
     held: bool = False
@@ -54,6 +54,7 @@ class Batches:
     short: int = 0
     page: int = 100
     refuse: Callable[[Json], int] = lambda _: 0
+    odd: Callable[[str, list[str]], web.Response | None] = lambda *_: None
     made: list[Made] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     tokens: int = 0
@@ -68,6 +69,8 @@ class Batches:
 
     async def serve(self, request: web.Request, reply: Reply) -> web.StreamResponse:
         parts = request.path.split("/")[2:]
+        if (odd := self.odd(request.method, parts)) is not None:
+            return odd
         match request.method, parts:
             case "POST", ["files"]:
                 form = await request.post()

@@ -44,12 +44,12 @@ class Rows(Generic[G]):
     def __init__(self, gateway: G) -> None:
         self.gateway, self.line = gateway, Line()
 
-    async def ask(self, n: int, *, number: int = 1, run: str = "") -> Reply:
+    async def ask(self, n: int, *, number: int = 1, run: str = "", text: str = "") -> Reply:
         run = run or f"r{n}"
         token = gateway_token(self.gateway.key, run)
         access = EndpointAccess(("small",), {"chat": "tiny"}, self.gateway.url, token)
         body = {"model": "chat", "max_tokens": 9}
-        body |= {"messages": [{"role": "user", "content": f"row {n}"}]}
+        body |= {"messages": [{"role": "user", "content": text or f"row {n}"}]}
         return await self.line.post(access, "small", number, body, batched=True)
 
     async def drop(self, n: int) -> None:
