@@ -48,7 +48,7 @@ class Running:
         self._tell, self._fail = tell, fail
         self._dropped: set[tuple[str, str]] = set()
         self._unwanted_since_s: float | None = None
-        self._cancelled = False
+        self._cancelled = self._cancel_tried = False
         self._key = ""  # of the server's, as its endpoint had it last
 
     def drop(self, place: tuple[str, str]) -> None:
@@ -184,8 +184,8 @@ class Running:
         """What the server says of it once it is over; None: it has forgotten it, or never ends."""
         pause_s, gone = min(POLL_FIRST_S, self._poll_s), 0
         while not self._late:
+            await self._cancel_unwanted()
             try:
-                await self._cancel_unwanted()
                 document = await self._remote.look(self.batch.id)
                 gone = 0
                 self._see(document)
@@ -212,14 +212,17 @@ class Running:
         until_s = time.monotonic() + pause_s
         while (left_s := until_s - time.monotonic()) > 0:
             await asyncio.sleep(min(left_s, 1.0))
-            if self._is_unwanted() and not self._cancelled:
+            if self._is_unwanted() and not self._cancel_tried:
                 return
 
     async def _cancel_unwanted(self) -> None:
+        """Again at each look until the server takes it. It may not, where the batch is over."""
         if not self._is_unwanted() or self._cancelled:
             return
-        await self._remote.cancel(self.batch.id)
-        self._cancelled = True
+        self._cancel_tried = True
+        with suppress(Unanswered, Denied):
+            await self._remote.cancel(self.batch.id)
+            self._cancelled = True
 
     def _is_unwanted(self) -> bool:
         """Nobody has wanted a row of it for a while: one odd word of the controller ends nothing

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from aiohttp import web
+
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway import test_batches
 from tests.unit.gateway.hosted import hosting
 from tests.unit.gateway.test_batches import asking, spent, told
+from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import in_loop
 
 _quick = test_batches._quick
@@ -33,3 +36,24 @@ async def test_half_a_character_that_no_server_counted_is_counted(tmp_path: Path
         reply = await gateway.ask("r1", "half \ud83d")
         assert reply.status == 200
         assert (await gateway.used())["r1"]["tokens_out"] > 0
+
+
+@in_loop
+async def test_a_batch_that_is_over_before_it_is_cancelled_is_charged(tmp_path: Path) -> None:
+    truth = Batches(held=True)
+
+    def odd(method: str, parts: list[str]) -> web.Response | None:
+        if parts[-1] != "cancel":
+            return None
+        truth.held = False  # it has ended meanwhile
+        return web.json_response({"error": {"message": "it is completed"}}, status=409)
+
+    truth.odd = odd
+    model = Model(batches=truth)
+    async with asking(hosting(tmp_path, model), model, 2) as rows:
+        tasks = rows.all(2)
+        await until(lambda: bool(truth.made) and truth.made[0].status == "in_progress")
+        await rows.gateway.grant("other")
+        await until(lambda: not rows.gateway.state.batches)
+        assert await told(tasks) == [502, 502]  # nobody hears it
+        assert await spent(rows.gateway) == (truth.tokens / 2, 0) and truth.tokens > 0
