@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fleetctl.common.tasks import within
 from fleetctl.gateway.batching.answers import collect
 from fleetctl.gateway.batching.remote import Denied, Remote, Unanswered
 from fleetctl.gateway.keeping.batches import Batch, BatchRecords, BatchRow
@@ -31,7 +32,8 @@ UPLOADS_MAX = 6  # then its rows hear that the server is away, and come again
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 30.0
 SETTLE_S = 5.0  # between two looks after a batch that may have been made
 ABSENT_LOOKS = 2  # one odd listing is asked again
-GONE_LOOKS = 3
+GONE_LOOKS, GONE_S = 3, 600.0  # so many, over so long: a server that is made anew may know nothing
+KEY_WAIT_S = 60.0  # after our start, for the controller to tell an endpoint's key
 CANCEL_AFTER_S = 5.0  # that nobody wants a row of it
 WAIT_MAX_S = 3 * 86400.0  # for a server that promised a day; then nobody waits any longer
 _FIELDS = ("output_file_id", "error_file_id")
@@ -63,6 +65,8 @@ class Running:
         """
         if lines is not None and not await self._recorded():
             return 0
+        if lines is None:
+            await within(self._state.granted, KEY_WAIT_S)
         if not self.batch.id and not await self._submitted(lines):
             return 0
         lines = None
@@ -182,7 +186,7 @@ class Running:
 
     async def _over(self) -> Mapping[str, Any] | None:
         """What the server says of it once it is over; None: it has forgotten it, or never ends."""
-        pause_s, gone = min(POLL_FIRST_S, self._poll_s), 0
+        pause_s, gone, gone_since_s = min(POLL_FIRST_S, self._poll_s), 0, 0.0
         while not self._late:
             await self._cancel_unwanted()
             try:
@@ -195,8 +199,10 @@ class Running:
                 self.batch.trouble = f"the server does not answer: {error}"
             except Denied as denied:
                 self.batch.trouble = f"the server does not show it: {denied}"
-                gone += denied.status == 404
-                if gone >= GONE_LOOKS:
+                if denied.status == 404:
+                    gone_since_s = gone_since_s if gone else time.monotonic()
+                    gone += 1
+                if gone >= GONE_LOOKS and time.monotonic() - gone_since_s >= GONE_S:
                     return None
             await self._pause(pause_s)
             pause_s = min(pause_s * POLL_FACTOR, self._poll_s)

@@ -59,6 +59,7 @@ class Batches:
     files: dict[str, bytes] = field(default_factory=dict)
     tokens: int = 0
     listings: int = 0
+    looks: int = 0
     cancels: list[str] = field(default_factory=list)
 
     @property
@@ -93,7 +94,7 @@ class Batches:
             case "GET", ["batches"]:
                 return web.json_response(self._list(request))
             case "GET", ["batches", name]:
-                made = self._named(name)
+                made, self.looks = self._named(name), self.looks + 1
                 if self.missing:
                     self.missing -= 1
                     return web.json_response({"error": {"message": "no such batch"}}, status=404)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
+from fleetctl.gateway.batching import running
+from fleetctl.gateway.data import data
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway import test_batches
 from tests.unit.gateway.hosted import hosting
-from tests.unit.gateway.test_batches import asking, spent, told
+from tests.unit.gateway.test_batches import asking, echoes, ready, spent, told
 from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import in_loop
 
@@ -57,3 +60,54 @@ async def test_a_batch_that_is_over_before_it_is_cancelled_is_charged(tmp_path: 
         await until(lambda: not rows.gateway.state.batches)
         assert await told(tasks) == [502, 502]  # nobody hears it
         assert await spent(rows.gateway) == (truth.tokens / 2, 0) and truth.tokens > 0
+
+
+@in_loop
+async def test_a_batch_that_is_not_shown_for_a_while_is_not_lost(tmp_path: Path) -> None:
+    truth = Batches(missing=6)
+    model = Model(batches=truth)
+    async with asking(hosting(tmp_path, model), model, 2) as rows:
+        assert await told(rows.all(2)) == echoes(2)
+        assert await spent(rows.gateway) == (truth.tokens / 2, 0)
+
+
+def test_a_batch_that_is_never_shown_again_may_have_cost_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "GONE_S", 0.05)
+
+    async def test() -> None:
+        truth = Batches(missing=10**6)
+        model = Model(batches=truth)
+        async with asking(hosting(tmp_path, model), model, 2) as rows:
+            assert await told(rows.all(2)) == [502, 502]
+            usd, held = await spent(rows.gateway)
+            assert usd > 0 and held == 0 and not rows.gateway.state.batches
+
+    asyncio.run(test())
+
+
+def test_a_controller_that_is_late_after_a_restart_ends_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data, "GRANTS_WAIT_S", 0.05)
+
+    async def test() -> None:
+        truth = Batches(held=True)
+        model = Model(batches=truth)
+        async with asking(hosting(tmp_path, model), model, 2) as rows:
+            first = rows.all(2)
+            await until(lambda: bool(truth.made) and truth.made[0].status == "in_progress")
+            await rows.gateway.stop()
+            await asyncio.gather(*first, return_exceptions=True)
+            await rows.gateway.start()
+            assert await told(rows.all(2)) == [401, 401]  # nobody has said who may call
+            assert not rows.gateway.state.granted.is_set()
+            looks = truth.looks
+            await ready(rows.gateway, model, 2)
+            await until(lambda: truth.looks > looks + 1)
+            assert truth.cancels == []
+            truth.held = False
+            assert await told(rows.all(2)) == echoes(2) and len(truth.made) == 1
+
+    asyncio.run(test())
