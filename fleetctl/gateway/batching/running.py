@@ -29,6 +29,7 @@ Tell = Callable[[BatchRow, Told], None]
 Fail = Callable[[BatchRow, Refusal], None]
 POLL_S, POLL_FIRST_S, POLL_FACTOR = 30.0, 1.0, 1.5
 UPLOADS_MAX = 6  # then its rows hear that the server is away, and come again
+DENIALS_MAX = 3  # then the batch is refused: one odd word is asked again
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 30.0
 SETTLE_S = 5.0  # between two looks after a batch that may have been made
 ABSENT_LOOKS = 2  # one odd listing is asked again
@@ -124,16 +125,16 @@ class Running:
         for number in range(1, UPLOADS_MAX + 1):
             try:
                 return await self._remote.upload(f"fleetctl-{self.batch.tag}.jsonl", lines)
-            except Unanswered as error:
+            except (Unanswered, Denied) as error:
                 self.batch.trouble = f"the server does not take its file: {error}"
-                if number == UPLOADS_MAX:
+                if number == (DENIALS_MAX if isinstance(error, Denied) else UPLOADS_MAX):
                     raise
                 await asyncio.sleep(_backoff_s(number))
         raise AssertionError("unreachable")
 
     async def _created(self, file: str) -> Mapping[str, Any]:
         """Asked for again only when the server has none with its tag, at two looks."""
-        number = 0
+        number = denials = 0
         while True:
             number += 1
             try:
@@ -147,6 +148,12 @@ class Running:
                         raise
                     await asyncio.sleep(_backoff_s(number))
                     continue
+            except Denied as denied:
+                self.batch.trouble, denials = f"the server refuses it: {denied}", denials + 1
+                if denials == DENIALS_MAX:
+                    raise
+                await asyncio.sleep(_backoff_s(number))
+                continue
             adopted = await self._adopted()
             if adopted is not None:
                 return adopted

@@ -14,7 +14,7 @@ import pytest
 
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.asking import charge
-from fleetctl.gateway.batching import answers, running
+from fleetctl.gateway.batching import answers, running, servers
 from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.providers.endpoint.line import Line
 from fleetctl.providers.endpoint.replies import Reply
@@ -34,6 +34,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(running, "CANCEL_AFTER_S", 0.0)
     monkeypatch.setattr(running, "BACKOFF_S", 0.01)
     monkeypatch.setattr(answers, "AGAIN_S", 0.01)
+    monkeypatch.setattr(servers, "AGAIN_S", 0.01)
     monkeypatch.setattr(charge, "CAP_WAIT_S", 0.0)
     yield
 

@@ -111,3 +111,42 @@ def test_a_controller_that_is_late_after_a_restart_ends_no_batch(
             assert await told(rows.all(2)) == echoes(2) and len(truth.made) == 1
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 404])
+def test_one_odd_answer_to_each_call_ends_nothing(tmp_path: Path, status: int) -> None:
+    met: set[object] = set()
+
+    def odd(method: str, parts: list[str]) -> web.Response | None:
+        call = method, parts[0], len(parts)
+        if call in met:
+            return None
+        met.add(call)
+        return web.json_response({"error": {"message": "odd"}}, status=status)
+
+    async def test() -> None:
+        truth = Batches(odd=odd)
+        model = Model(batches=truth)
+        async with asking(hosting(tmp_path, model), model, 3) as rows:
+            assert await told(rows.all(3)) == echoes(3)
+            assert len(truth.made) == 1 and len(met) == 5
+            assert await spent(rows.gateway) == (truth.tokens / 2, 0)
+
+    asyncio.run(test())
+
+
+@in_loop
+async def test_a_listing_without_rows_does_not_say_that_a_batch_is_absent(tmp_path: Path) -> None:
+    odd_ones = [{}, {"data": None}, {"data": "none"}]
+    truth = Batches(lost=1)
+
+    def odd(method: str, parts: list[str]) -> web.Response | None:
+        lists = (method, parts) == ("GET", ["batches"]) and truth.made
+        return web.json_response(odd_ones.pop()) if lists and odd_ones else None
+
+    truth.odd = odd
+    model = Model(batches=truth)
+    async with asking(hosting(tmp_path, model), model, 3) as rows:
+        assert await told(rows.all(3)) == echoes(3)
+        assert odd_ones == [] and len(truth.made) == 1
+        assert await spent(rows.gateway) == (truth.tokens / 2, 0)
