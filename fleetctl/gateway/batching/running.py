@@ -12,7 +12,7 @@ from typing import Any
 from fleetctl.common.tasks import within
 from fleetctl.gateway.batching.answers import collect
 from fleetctl.gateway.batching.remote import Denied, Remote, Unanswered
-from fleetctl.gateway.keeping.batches import Batch, BatchRecords, BatchRow
+from fleetctl.gateway.keeping.batches import WAIT_MAX_S, Batch, BatchRecords, BatchRow
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.batch_lines import OVER, TOO_MUCH, URL, counts_of, errors_of
 from fleetctl.gateway.rules.refusal import (
@@ -33,10 +33,10 @@ DENIALS_MAX = 3  # then the batch is refused: one odd word is asked again
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 30.0
 SETTLE_S = 5.0  # between two looks after a batch that may have been made
 ABSENT_LOOKS = 2  # one odd listing is asked again
+BARE_LOOKS = 3  # at one that is completed and names no file
 GONE_LOOKS, GONE_S = 3, 600.0  # so many, over so long: a server that is made anew may know nothing
 KEY_WAIT_S = 60.0  # after our start, for the controller to tell an endpoint's key
 CANCEL_AFTER_S = 5.0  # that nobody wants a row of it
-WAIT_MAX_S = 3 * 86400.0  # for a server that promised a day; then nobody waits any longer
 _FIELDS = ("output_file_id", "error_file_id")
 
 
@@ -75,6 +75,9 @@ class Running:
         smaller = 0
         if document is not None:
             smaller = await self._ended(document)
+        elif self._late:
+            await self._cancelled_late()
+            self._lost(f"it was not over within {WAIT_MAX_S / 3600:g} h")
         else:
             self._lost("the server knows nothing of it any more")
         self._records.end(self.batch)
@@ -193,14 +196,16 @@ class Running:
 
     async def _over(self) -> Mapping[str, Any] | None:
         """What the server says of it once it is over; None: it has forgotten it, or never ends."""
-        pause_s, gone, gone_since_s = min(POLL_FIRST_S, self._poll_s), 0, 0.0
+        pause_s, bare = min(POLL_FIRST_S, self._poll_s), 0
+        gone, gone_since_s = 0, 0.0
         while not self._late:
             await self._cancel_unwanted()
             try:
                 document = await self._remote.look(self.batch.id)
                 gone = 0
                 self._see(document)
-                if self.batch.status in OVER:
+                bare += self.batch.status == "completed" and not _files(document)
+                if self.batch.status in OVER and (bare in (0, BARE_LOOKS) or _files(document)):
                     return document
             except Unanswered as error:
                 self.batch.trouble = f"the server does not answer: {error}"
@@ -255,13 +260,17 @@ class Running:
         run = row.key.run
         return run in self._state.granted_runs and (run, row.number) not in self._dropped
 
+    async def _cancelled_late(self) -> None:
+        with suppress(Unanswered, Denied):
+            await self._remote.cancel(self.batch.id)
+
     # -- the end -----------------------------------------------------------------------------------
 
     async def _ended(self, document: Mapping[str, Any]) -> int:
         """How many rows it may have at most next time, where it had too many; else 0."""
-        files = [str(document[name]) for name in _FIELDS if document.get(name)]
+        files = _files(document)
         whole = await collect(
-            self._state, self._records, self._remote, self.batch, files, self._told
+            self._state, self._records, lambda: self._remote, self.batch, files, self._told
         )
         rows = list(self.batch.rows.values())
         if not rows:
@@ -337,11 +346,15 @@ class Running:
 
     @property
     def _late(self) -> bool:
-        return time.time() > self.batch.created_at_s + WAIT_MAX_S
+        return self.batch.late(time.time())
 
     @property
     def _name(self) -> str:
         return f"endpoint {self.batch.endpoint}"
+
+
+def _files(document: Mapping[str, Any]) -> list[str]:
+    return [str(document[name]) for name in _FIELDS if document.get(name)]
 
 
 def _backoff_s(number: int) -> float:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import deque
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from fleetctl.gateway.batching import running
+from fleetctl.gateway.batching import answers, running
 from fleetctl.gateway.data import data
+from fleetctl.gateway.keeping import batches
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway import test_batches
@@ -150,3 +153,55 @@ async def test_a_listing_without_rows_does_not_say_that_a_batch_is_absent(tmp_pa
         assert await told(rows.all(3)) == echoes(3)
         assert odd_ones == [] and len(truth.made) == 1
         assert await spent(rows.gateway) == (truth.tokens / 2, 0)
+
+
+def test_a_server_that_is_away_when_a_batch_ends_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "AGAIN_MAX_S", 0.01)
+    away = deque([503] * 20)
+
+    def odd(_: str, parts: list[str]) -> web.Response | None:
+        return web.Response(status=away.pop()) if parts[-1] == "content" and away else None
+
+    async def test() -> None:
+        truth = Batches(odd=odd)
+        model = Model(batches=truth)
+        async with asking(hosting(tmp_path, model), model, 2) as rows:
+            assert await told(rows.all(2)) == echoes(2) and not away
+            assert await spent(rows.gateway) == (truth.tokens / 2, 0)
+
+    asyncio.run(test())
+
+
+@in_loop
+async def test_a_batch_that_names_no_files_is_looked_at_again(tmp_path: Path) -> None:
+    bare = deque([{"status": "completed", "output_file_id": None}] * 2)
+
+    def odd(method: str, parts: list[str]) -> web.Response | None:
+        looks = method == "GET" and parts[0] == "batches" and len(parts) == 2
+        return web.json_response(bare.pop()) if looks and bare else None
+
+    truth = Batches(odd=odd)
+    model = Model(batches=truth)
+    async with asking(hosting(tmp_path, model), model, 2) as rows:
+        assert await told(rows.all(2)) == echoes(2) and not bare
+        assert await spent(rows.gateway) == (truth.tokens / 2, 0)
+
+
+def test_a_batch_that_never_ends_is_cancelled_at_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "WAIT_MAX_S", 0.2)
+
+    async def test() -> None:
+        truth = Batches(held=True)
+        model = Model(batches=truth)
+        async with asking(hosting(tmp_path, model), model, 2) as rows:
+            replies = await asyncio.gather(*rows.all(2))
+            error = json.loads(replies[0].body)["error"]
+            assert error["code"] == "NoAnswer" and "was not over within" in error["message"]
+            assert truth.cancels == ["batch_0"]
+            assert (await spent(rows.gateway))[1] == 0
+
+    asyncio.run(test())
