@@ -52,6 +52,7 @@ class Running:
         self._dropped: set[tuple[str, str]] = set()
         self._unwanted_since_s: float | None = None
         self._cancelled = self._cancel_tried = False
+        self._ordered = False  # whether the rows are in the order of the file
         self._key = ""  # of the server's, as its endpoint had it last
 
     def drop(self, place: tuple[str, str]) -> None:
@@ -66,7 +67,8 @@ class Running:
         """
         if lines is not None and not await self._recorded():
             return 0
-        if lines is None:
+        self._ordered = lines is not None
+        if not self._ordered:
             await within(self._state.granted, KEY_WAIT_S)
         if not self.batch.id and not await self._submitted(lines):
             return 0
@@ -289,7 +291,9 @@ class Running:
     def _refused(self, rows: list[BatchRow], errors: list[tuple[str, str, int | None]]) -> int:
         """The server read its file and began nothing."""
         code, text, _ = next(iter(errors), ("", "without a reason", None))
-        faulty = {rows[line - 1].custom_id for _, _, line in errors if line and line <= len(rows)}
+        numbers = {line - 1 for _, _, line in errors if line and 0 < line <= len(rows)}
+        # Of an earlier process's file nobody knows which row it is: all are asked in another one.
+        faulty = {rows[it].custom_id if self._ordered else "" for it in numbers}
         too_much = code in TOO_MUCH
         self._records.release(self.batch, rows)
         for row in rows:

@@ -46,6 +46,7 @@ class Batches:
     done: int = 0
     ends: deque[str] = field(default_factory=deque)
     fails: tuple[str, str] = ("invalid", "the file is not valid")  # code and message of `failed`
+    line: int | None = None  # at which `failed` is at fault, from 1
     lost: int = 0
     hangs: str = ""
     hanging: int = 0
@@ -169,7 +170,7 @@ class Batches:
         made.document["status"] = status
         if status == "failed":
             code, message = self.fails
-            error = {"code": code, "message": message, "line": None, "param": None}
+            error = {"code": code, "message": message, "line": self.line, "param": None}
             made.document["errors"] = {"object": "list", "data": [error]}
             return
         most = len(made.rows) if status == "completed" else self.done

@@ -205,3 +205,25 @@ def test_a_batch_that_never_ends_is_cancelled_at_last(
             assert (await spent(rows.gateway))[1] == 0
 
     asyncio.run(test())
+
+
+@in_loop
+async def test_a_faulty_line_of_an_earlier_gateway_is_no_other_rows_fault(tmp_path: Path) -> None:
+    """Which line a row was is known to who wrote the file alone."""
+    truth = Batches(held=True, ends=deque(["failed"] * 2), line=1)
+    model = Model(batches=truth)
+    async with asking(hosting(tmp_path, model), model, 11) as rows:
+        order = [*range(2, 10), 10]  # not that of their names
+        first = [asyncio.create_task(rows.ask(n)) for n in order]
+        await until(lambda: bool(truth.made) and truth.made[0].status == "in_progress")
+        await rows.gateway.stop()
+        await asyncio.gather(*first, return_exceptions=True)
+        await rows.gateway.start()
+        await ready(rows.gateway, model, 11)
+        again = [asyncio.create_task(rows.ask(n)) for n in reversed(order)]
+        await until(lambda: len(rows.gateway.state.tasks) == len(order))
+        truth.held = False
+        found = dict(zip(reversed(order), await told(again), strict=True))
+        faulty = [int(it.rows[0]["custom_id"].removeprefix("r").split(".")[0]) for it in truth.made]
+        assert [n for n in order if found[n] == 400] == [faulty[1]]
+        assert [len(it.rows) for it in truth.made] == [9, 9, 8]
