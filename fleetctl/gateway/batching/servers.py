@@ -27,8 +27,8 @@ class Servers:
         """The url of the first. Raises Refusal: none has a batch API, or none answers."""
         away = ""
         for server in endpoint.servers:
-            if server.api == OLLAMA:
-                continue
+            if server.api == OLLAMA or server.sleep is not None:
+                continue  # to be asked would start a Function's container, which has none
             if server.url in self._takes:
                 return server.url
             if self._none_until_s.get(server.url, 0.0) > time.monotonic():

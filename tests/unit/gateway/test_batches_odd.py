@@ -17,7 +17,7 @@ from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway import test_batches
 from tests.unit.gateway.hosted import hosting
-from tests.unit.gateway.test_batches import asking, echoes, ready, spent, told
+from tests.unit.gateway.test_batches import PRICED, asking, echoes, ready, spent, told
 from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import in_loop
 
@@ -227,3 +227,15 @@ async def test_a_faulty_line_of_an_earlier_gateway_is_no_other_rows_fault(tmp_pa
         faulty = [int(it.rows[0]["custom_id"].removeprefix("r").split(".")[0]) for it in truth.made]
         assert [n for n in order if found[n] == 400] == [faulty[1]]
         assert [len(it.rows) for it in truth.made] == [9, 9, 8]
+
+
+@in_loop
+async def test_a_function_is_not_woken_to_ask_whether_it_has_batches(tmp_path: Path) -> None:
+    truth = Batches()
+    model = Model(batches=truth)
+    async with asking(hosting(tmp_path, model), model, 1) as rows:
+        function = {"name": "function/f", "startupSeconds": 9, "scaledownSeconds": 9}
+        servers = [{"url": model.url + "/v1", "slots": 4, "function": function}]
+        await rows.gateway.declare([model], **PRICED, servers=servers)
+        assert json.loads((await rows.ask(0)).body)["error"]["code"] == "NoBatches"
+        assert truth.listings == 0
