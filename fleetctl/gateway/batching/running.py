@@ -327,6 +327,11 @@ class Running:
         with suppress(sqlite3.Error):
             await self._state.ledger.durable()
 
+    def give_up(self, why: str) -> None:
+        """Nobody asks for it any more."""
+        self._lost(why)
+        self._records.end(self.batch)
+
     def _lost(self, why: str) -> None:
         """They may have been answered, and are charged as if."""
         message = f"{self._name}: batch {self.batch.id} gave no answer: {why}"

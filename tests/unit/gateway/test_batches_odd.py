@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from fleetctl.gateway.batching import answers, running
+from fleetctl.gateway.batching import answers, batcher, running
 from fleetctl.gateway.data import data
 from fleetctl.gateway.keeping import batches
 from tests.emulators.llm.batches import Batches
@@ -239,3 +239,31 @@ async def test_a_function_is_not_woken_to_ask_whether_it_has_batches(tmp_path: P
         await rows.gateway.declare([model], **PRICED, servers=servers)
         assert json.loads((await rows.ask(0)).body)["error"]["code"] == "NoBatches"
         assert truth.listings == 0
+
+
+@in_loop
+async def test_what_nobody_foresaw_keeps_no_row_waiting(tmp_path: Path) -> None:
+    huge = {"custom_id": "r0.1", "response": {"status_code": 10**30, "body": {}}}
+    odd = deque([web.Response(body=json.dumps(huge).encode())])
+    truth = Batches(odd=lambda _, parts: odd.pop() if odd and parts[-1] == "content" else None)
+    model = Model(batches=truth)
+    async with asking(hosting(tmp_path, model), model, 2) as rows:
+        assert await told(rows.all(2)) == [502, 502]
+        usd, held = await spent(rows.gateway)
+        assert usd > truth.tokens / 2 and held == 0 and not rows.gateway.state.batches
+        assert await told(rows.all(2)) == echoes(2)  # and the gateway goes on
+
+
+def test_rows_that_no_batch_begins_are_not_put_into_batches_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batcher, "BATCHES_MAX", 3)
+
+    async def test() -> None:
+        truth = Batches(ends=deque(["expired"] * 9))
+        model = Model(batches=truth)
+        async with asking(hosting(tmp_path, model), model, 2) as rows:
+            assert await told(rows.all(2)) == [502, 502]
+            assert len(truth.made) == 3 and await spent(rows.gateway) == (0, 0)
+
+    asyncio.run(test())
