@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections import deque
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from fleetctl.gateway import __main__ as program
 from fleetctl.gateway.batching import answers, batcher, running
 from fleetctl.gateway.data import data
 from fleetctl.gateway.keeping import batches
@@ -265,5 +267,28 @@ def test_rows_that_no_batch_begins_are_not_put_into_batches_for_ever(
         async with asking(hosting(tmp_path, model), model, 2) as rows:
             assert await told(rows.all(2)) == [502, 502]
             assert len(truth.made) == 3 and await spent(rows.gateway) == (0, 0)
+
+    asyncio.run(test())
+
+
+def test_a_full_disk_does_not_end_the_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "LOOK_S", 0.0)
+
+    async def test() -> None:
+        async with hosting(tmp_path, Model()) as gateway:
+            state, looks = gateway.state, 0
+
+            def clean() -> None:
+                nonlocal looks
+                looks += 1
+                if looks > 2:
+                    state.ended.set()
+                raise sqlite3.OperationalError("database or disk is full")
+
+            monkeypatch.setattr(state.answers, "clean", clean)
+            await program._until_ended(state)
+            assert looks == 3
 
     asyncio.run(test())
