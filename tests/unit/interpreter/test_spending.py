@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -178,3 +179,9 @@ def test_a_server_that_was_too_late_may_have_asked_its_model(
         with pytest.raises(RuntimeError) as refused:
             server("x")
     assert isinstance(refused.value, ServerRefused) is not asked
+
+
+def test_half_a_character_has_a_worst_case_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(line.__file__).parent))
+    model = importlib.import_module("fleetctl_llm_rlm").Model(lambda *_: ("", {}), {}, None)
+    assert model.worst([{"role": "user", "content": "half \ud83d"}]).tokens > 4096
