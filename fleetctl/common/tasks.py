@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 AGAIN_S = 0.5
@@ -23,6 +24,14 @@ async def cancel(tasks: Iterable[asyncio.Future[Any]]) -> None:
         for task in done:
             if not task.cancelled():
                 task.exception()  # heard, so that nobody is told of it
+
+
+async def within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until the event is set, for so long at most. Whether it is."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 async def woken(event: asyncio.Event, within_s: float) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -50,8 +51,9 @@ async def _until_ended(state: State) -> None:
             heard_s, state.heard = time.monotonic(), False
         if time.monotonic() - heard_s > IDLE_S:
             return
-        state.kept.clean()
-        state.answers.clean()
+        with contextlib.suppress(sqlite3.Error):  # there is no room now; at the next look
+            state.kept.clean()
+            state.answers.clean()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(state.ended.wait(), LOOK_S)
 

@@ -38,7 +38,7 @@ async def sweep(home: Path) -> list[InterpreterRun]:
     for run in runs.left():
         try:
             there = await _ender(run)(home, run.name, run.native)
-        except (FleetctlError, ModuleNotFoundError) as error:
+        except (FleetctlError, ModuleNotFoundError, OSError) as error:
             extra = {"sandbox": run.name, "provider": run.provider, "error": str(error)}
             log.warning("sandbox of a killed program not ended", extra=extra)
             continue

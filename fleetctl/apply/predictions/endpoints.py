@@ -5,9 +5,9 @@ servers answer, only the gateway finds out: work waits until they do.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.predictions.needs import missing
 from fleetctl.apply.predictions.world import Prediction, Sort, World
@@ -63,11 +63,20 @@ def _of_a_prompt(
     if spec.get("reach") == "Direct":
         message = f" is `{name}`, which has `reach: Direct`: prompts are asked through the gateway"
         yield Prediction(manifest, Finding(at, at, message, "give it `reach: Gateway`"))
-    protocols = {it.get("api") or spec.get("api") for it in spec.get("servers") or ()}
-    if prompt.mode == "batch" and protocols == {"ollama"}:
+    sorts = {_sort_without_batches(it, spec) for it in spec.get("servers") or ()}
+    if prompt.mode == "batch" and sorts and None not in sorts:
         mode: Path = (*at[:-1], "mode")
-        message = f" is `batch`, and servers of Ollama, as of endpoint/{name}, have no batch API"
+        servers = " and ".join(sorted(filter(None, sorts)))
+        message = f" is `batch`, and {servers}, as of endpoint/{name}, have no batch API"
         yield Prediction(manifest, Finding(mode, mode, message, WITHOUT_BATCHES), Sort.NEVER)
+
+
+def _sort_without_batches(server: Mapping[str, Any], spec: Mapping[str, Any]) -> str | None:
+    """None: it may have a batch API."""
+    if server.get("function"):
+        return "Functions"
+    api = server.get("api") or spec.get("api")
+    return "servers of Ollama" if api == "ollama" else None
 
 
 def _functions(manifest: Manifest, spec: EndpointSpec, world: World) -> Iterator[Prediction]:

@@ -4,6 +4,7 @@ a kill in between reads it once more and charges it once.
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -16,8 +17,8 @@ from fleetctl.gateway.rules.usage import NOTHING, Tokens, used
 from fleetctl.gateway.state import State
 
 AT_ONCE = 500  # rows of one transaction
-TRIES_MAX = 8
-AGAIN_S = 2.0
+DENIALS_MAX, READS_MAX = 8, 3
+AGAIN_S, AGAIN_MAX_S = 2.0, 60.0
 AGAIN = (429, 503)  # of a row that is asked again under its number: it is not to hear this again
 _KIND = {"Content-Type": "application/json"}
 Tell = Callable[[BatchRow, Answer | None], None]
@@ -26,26 +27,31 @@ Tell = Callable[[BatchRow, Answer | None], None]
 async def collect(
     state: State,
     records: BatchRecords,
-    remote: Remote,
+    remote: Callable[[], Remote],
     batch: Batch,
     files: Sequence[str],
     tell: Tell,
 ) -> bool:
-    """Whether all files were read. Rows that none tells of are left in the batch."""
-    for number in range(1, TRIES_MAX + 1):
+    """Whether all files were read, for which a server that is away is waited for until the batch is
+    late. Rows that none tells of are left in the batch. remote: with the key of now.
+    """
+    number = read = denied = 0
+    while True:
+        number += 1
         try:
             for file in files:
-                await _read(state, records, remote, batch, file, tell)
+                await _read(state, records, remote(), batch, file, tell)
         except (Unanswered, Denied, sqlite3.Error) as error:
             batch.trouble = f"its answers cannot be read: {error}"
-            if number == TRIES_MAX:
+            denied += isinstance(error, Denied)
+            if denied == DENIALS_MAX or batch.late(time.time()):
                 return False
         else:
+            read += 1
             # A file may be shown before it is whole.
-            if not batch.rows or batch.status != "completed" or number > 2:
+            if not batch.rows or batch.status != "completed" or read == READS_MAX:
                 return True
-        await asyncio.sleep(min(60.0, AGAIN_S * 2.0 ** (number - 1)))
-    return False
+        await asyncio.sleep(min(AGAIN_MAX_S, AGAIN_S * 2.0 ** min(number - 1, 16)))
 
 
 async def _read(

@@ -6,6 +6,7 @@ moment, at the batch's price.
 """
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import Coroutine
@@ -24,14 +25,17 @@ from fleetctl.gateway.endpoints import Endpoint
 from fleetctl.gateway.keeping.batches import Batch, BatchRecords, BatchRow
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.batch_lines import request_line
-from fleetctl.gateway.rules.refusal import ENDPOINT_UNKNOWN, Refusal
+from fleetctl.gateway.rules.refusal import ENDPOINT_UNKNOWN, NO_ANSWER, Refusal
 from fleetctl.gateway.rules.usage import most_tokens, price_usd, worst_case
 from fleetctl.gateway.state import State
 
 # Of one file; OpenAI takes 200 MB.
 BYTES_MAX = 190 * 2**20
 LINGERS_MAX = 12  # so many times `lingerSeconds`, rows that go on coming keep a batch open
+BATCHES_MAX = 20  # that a row goes into, one after another, and none begins it
 ROWS_MAX, LINGER_S, PRICE_SHARE = 50_000, 5.0, 0.5
+
+log = logging.getLogger(__name__)
 
 
 class Group(NamedTuple):
@@ -84,7 +88,7 @@ class Batcher:
         if found is not None:
             return found
         try:
-            while True:
+            for _ in range(BATCHES_MAX):
                 told: asyncio.Future[Told] = asyncio.get_running_loop().create_future()
                 self._waiting[place] = told
                 running = self._in.get(place)
@@ -98,6 +102,8 @@ class Batcher:
                 if answer is not None:
                     cache(call, kept_as, answer)
                     return answer
+            message = f"{BATCHES_MAX} batches that it was in ended, and none had begun it"
+            raise Refusal(502, NO_ANSWER, f"endpoint {call.endpoint.name}: {message}")
         except asyncio.CancelledError:
             if not self._closing:
                 self._leave(call, number)
@@ -113,13 +119,13 @@ class Batcher:
         worst = worst_case(call.path, call.body, call.length_bytes)
         usd = price_usd(spec, call.model, worst)
         charge = Charge(call, worst, None if usd is None else usd * share)
-        await charge.begin()
-        hold = charge.hand_over()
-        prices = None if usd is None else _prices(call, share)
-        row = BatchRow(call.key, number, hold, most_tokens(call.body), prices)
         model = call.endpoint.served_name(call.model)
         body = {**call.body, "model": model} if call.model else call.body
-        line = request_line(row.custom_id, body)
+        line = request_line(f"{call.grant.run}.{number}", body)
+        prices = None if usd is None else _prices(call, share)
+        await charge.begin()
+        hold = charge.hand_over()  # whatever may fail has gone well by now
+        row = BatchRow(call.key, number, hold, most_tokens(call.body), prices)
         group = Group(call.endpoint.namespace, call.endpoint.name, model, call.grant.uid)
         gathering = self._gathering.get(group)
         if gathering is None or gathering.size_bytes + len(line) > BYTES_MAX:
@@ -224,6 +230,10 @@ class Batcher:
         batch = running.batch
         try:
             smaller = await running.run(lines)
+        except Exception as error:  # noqa: BLE001 - its rows would wait for ever
+            log.error("batch given up", extra={"error": type(error).__name__})
+            running.give_up(f"the gateway failed at it ({type(error).__name__})")
+            smaller = 0
         finally:
             if not self._closing:
                 del self._state.batches[batch.tag]

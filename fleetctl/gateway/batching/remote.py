@@ -65,7 +65,9 @@ class Remote:
         content = b"".join(lines)
         form.add_field("file", content, filename=name, content_type="application/jsonl")
         found = await self._json("POST", "/v1/files", data=form, within_s=FILE_S)
-        return str(found.get("id") or "")
+        if not found.get("id"):
+            raise Unanswered("the server's reply names no file", sent=True)
+        return str(found["id"])
 
     async def create(self, file: str, url: str, tag: str) -> Mapping[str, Any]:
         body = {
@@ -83,8 +85,10 @@ class Remote:
         for _ in range(PAGES_MAX):
             page = await self._json("GET", f"/v1/batches?limit={PAGE}{after}")
             data = page.get("data")
-            rows = [it for it in data if isinstance(it, dict) and it.get("id")] if data else []
-            found += [it for it in rows if (it.get("metadata") or {}).get(TAG) == tag]
+            if not isinstance(data, list):
+                raise Unanswered("the server's reply is not a list of batches", sent=True)
+            rows = [it for it in data if isinstance(it, dict) and it.get("id")]
+            found += [it for it in rows if _tag(it) == tag]
             if not rows or not page.get("has_more"):
                 break
             created_s = rows[-1].get("created_at")
@@ -136,6 +140,11 @@ class Remote:
         return self.client.request(
             method, self.url + path, headers=headers, timeout=timeout, allow_redirects=False, **body
         )
+
+
+def _tag(document: Mapping[str, Any]) -> object:
+    metadata = document.get("metadata")
+    return metadata.get(TAG) if isinstance(metadata, dict) else None
 
 
 async def _checked(reply: ClientResponse) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from fleetctl.common.tasks import within
 from fleetctl.gateway.batching.answers import collect
 from fleetctl.gateway.batching.remote import Denied, Remote, Unanswered
-from fleetctl.gateway.keeping.batches import Batch, BatchRecords, BatchRow
+from fleetctl.gateway.keeping.batches import WAIT_MAX_S, Batch, BatchRecords, BatchRow
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.batch_lines import OVER, TOO_MUCH, URL, counts_of, errors_of
 from fleetctl.gateway.rules.refusal import (
@@ -28,12 +29,14 @@ Tell = Callable[[BatchRow, Told], None]
 Fail = Callable[[BatchRow, Refusal], None]
 POLL_S, POLL_FIRST_S, POLL_FACTOR = 30.0, 1.0, 1.5
 UPLOADS_MAX = 6  # then its rows hear that the server is away, and come again
+DENIALS_MAX = 3  # then the batch is refused: one odd word is asked again
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 30.0
 SETTLE_S = 5.0  # between two looks after a batch that may have been made
 ABSENT_LOOKS = 2  # one odd listing is asked again
-GONE_LOOKS = 3
+BARE_LOOKS = 3  # at one that is completed and names no file
+GONE_LOOKS, GONE_S = 3, 600.0  # so many, over so long: a server that is made anew may know nothing
+KEY_WAIT_S = 60.0  # after our start, for the controller to tell an endpoint's key
 CANCEL_AFTER_S = 5.0  # that nobody wants a row of it
-WAIT_MAX_S = 3 * 86400.0  # for a server that promised a day; then nobody waits any longer
 _FIELDS = ("output_file_id", "error_file_id")
 
 
@@ -48,7 +51,8 @@ class Running:
         self._tell, self._fail = tell, fail
         self._dropped: set[tuple[str, str]] = set()
         self._unwanted_since_s: float | None = None
-        self._cancelled = False
+        self._cancelled = self._cancel_tried = False
+        self._ordered = False  # whether the rows are in the order of the file
         self._key = ""  # of the server's, as its endpoint had it last
 
     def drop(self, place: tuple[str, str]) -> None:
@@ -63,6 +67,9 @@ class Running:
         """
         if lines is not None and not await self._recorded():
             return 0
+        self._ordered = lines is not None
+        if not self._ordered:
+            await within(self._state.granted, KEY_WAIT_S)
         if not self.batch.id and not await self._submitted(lines):
             return 0
         lines = None
@@ -70,6 +77,9 @@ class Running:
         smaller = 0
         if document is not None:
             smaller = await self._ended(document)
+        elif self._late:
+            await self._cancelled_late()
+            self._lost(f"it was not over within {WAIT_MAX_S / 3600:g} h")
         else:
             self._lost("the server knows nothing of it any more")
         self._records.end(self.batch)
@@ -120,16 +130,16 @@ class Running:
         for number in range(1, UPLOADS_MAX + 1):
             try:
                 return await self._remote.upload(f"fleetctl-{self.batch.tag}.jsonl", lines)
-            except Unanswered as error:
+            except (Unanswered, Denied) as error:
                 self.batch.trouble = f"the server does not take its file: {error}"
-                if number == UPLOADS_MAX:
+                if number == (DENIALS_MAX if isinstance(error, Denied) else UPLOADS_MAX):
                     raise
                 await asyncio.sleep(_backoff_s(number))
         raise AssertionError("unreachable")
 
     async def _created(self, file: str) -> Mapping[str, Any]:
         """Asked for again only when the server has none with its tag, at two looks."""
-        number = 0
+        number = denials = 0
         while True:
             number += 1
             try:
@@ -143,6 +153,12 @@ class Running:
                         raise
                     await asyncio.sleep(_backoff_s(number))
                     continue
+            except Denied as denied:
+                self.batch.trouble, denials = f"the server refuses it: {denied}", denials + 1
+                if denials == DENIALS_MAX:
+                    raise
+                await asyncio.sleep(_backoff_s(number))
+                continue
             adopted = await self._adopted()
             if adopted is not None:
                 return adopted
@@ -182,21 +198,25 @@ class Running:
 
     async def _over(self) -> Mapping[str, Any] | None:
         """What the server says of it once it is over; None: it has forgotten it, or never ends."""
-        pause_s, gone = min(POLL_FIRST_S, self._poll_s), 0
+        pause_s, bare = min(POLL_FIRST_S, self._poll_s), 0
+        gone, gone_since_s = 0, 0.0
         while not self._late:
+            await self._cancel_unwanted()
             try:
-                await self._cancel_unwanted()
                 document = await self._remote.look(self.batch.id)
                 gone = 0
                 self._see(document)
-                if self.batch.status in OVER:
+                bare += self.batch.status == "completed" and not _files(document)
+                if self.batch.status in OVER and (bare in (0, BARE_LOOKS) or _files(document)):
                     return document
             except Unanswered as error:
                 self.batch.trouble = f"the server does not answer: {error}"
             except Denied as denied:
                 self.batch.trouble = f"the server does not show it: {denied}"
-                gone += denied.status == 404
-                if gone >= GONE_LOOKS:
+                if denied.status == 404:
+                    gone_since_s = gone_since_s if gone else time.monotonic()
+                    gone += 1
+                if gone >= GONE_LOOKS and time.monotonic() - gone_since_s >= GONE_S:
                     return None
             await self._pause(pause_s)
             pause_s = min(pause_s * POLL_FACTOR, self._poll_s)
@@ -212,14 +232,17 @@ class Running:
         until_s = time.monotonic() + pause_s
         while (left_s := until_s - time.monotonic()) > 0:
             await asyncio.sleep(min(left_s, 1.0))
-            if self._is_unwanted() and not self._cancelled:
+            if self._is_unwanted() and not self._cancel_tried:
                 return
 
     async def _cancel_unwanted(self) -> None:
+        """Again at each look until the server takes it. It may not, where the batch is over."""
         if not self._is_unwanted() or self._cancelled:
             return
-        await self._remote.cancel(self.batch.id)
-        self._cancelled = True
+        self._cancel_tried = True
+        with suppress(Unanswered, Denied):
+            await self._remote.cancel(self.batch.id)
+            self._cancelled = True
 
     def _is_unwanted(self) -> bool:
         """Nobody has wanted a row of it for a while: one odd word of the controller ends nothing
@@ -239,13 +262,17 @@ class Running:
         run = row.key.run
         return run in self._state.granted_runs and (run, row.number) not in self._dropped
 
+    async def _cancelled_late(self) -> None:
+        with suppress(Unanswered, Denied):
+            await self._remote.cancel(self.batch.id)
+
     # -- the end -----------------------------------------------------------------------------------
 
     async def _ended(self, document: Mapping[str, Any]) -> int:
         """How many rows it may have at most next time, where it had too many; else 0."""
-        files = [str(document[name]) for name in _FIELDS if document.get(name)]
+        files = _files(document)
         whole = await collect(
-            self._state, self._records, self._remote, self.batch, files, self._told
+            self._state, self._records, lambda: self._remote, self.batch, files, self._told
         )
         rows = list(self.batch.rows.values())
         if not rows:
@@ -264,7 +291,9 @@ class Running:
     def _refused(self, rows: list[BatchRow], errors: list[tuple[str, str, int | None]]) -> int:
         """The server read its file and began nothing."""
         code, text, _ = next(iter(errors), ("", "without a reason", None))
-        faulty = {rows[line - 1].custom_id for _, _, line in errors if line and line <= len(rows)}
+        numbers = {line - 1 for _, _, line in errors if line and 0 < line <= len(rows)}
+        # Of an earlier process's file nobody knows which row it is: all are asked in another one.
+        faulty = {rows[it].custom_id if self._ordered else "" for it in numbers}
         too_much = code in TOO_MUCH
         self._records.release(self.batch, rows)
         for row in rows:
@@ -298,6 +327,11 @@ class Running:
         with suppress(sqlite3.Error):
             await self._state.ledger.durable()
 
+    def give_up(self, why: str) -> None:
+        """Nobody asks for it any more."""
+        self._lost(why)
+        self._records.end(self.batch)
+
     def _lost(self, why: str) -> None:
         """They may have been answered, and are charged as if."""
         message = f"{self._name}: batch {self.batch.id} gave no answer: {why}"
@@ -321,11 +355,15 @@ class Running:
 
     @property
     def _late(self) -> bool:
-        return time.time() > self.batch.created_at_s + WAIT_MAX_S
+        return self.batch.late(time.time())
 
     @property
     def _name(self) -> str:
         return f"endpoint {self.batch.endpoint}"
+
+
+def _files(document: Mapping[str, Any]) -> list[str]:
+    return [str(document[name]) for name in _FIELDS if document.get(name)]
 
 
 def _backoff_s(number: int) -> float:

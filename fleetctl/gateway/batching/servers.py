@@ -2,7 +2,9 @@
 anything is uploaded.
 """
 
+import asyncio
 import time
+from contextlib import suppress
 
 from aiohttp import ClientSession
 
@@ -12,6 +14,7 @@ from fleetctl.gateway.rules.refusal import NO_BATCHES, SERVER_UNREACHABLE, Refus
 
 NO_FOR_S = 60.0  # one that had none may have been another version
 OLLAMA = "ollama"
+LOOKS, AGAIN_S = 2, 2.0  # one odd answer is asked again
 
 
 class Servers:
@@ -24,15 +27,15 @@ class Servers:
         """The url of the first. Raises Refusal: none has a batch API, or none answers."""
         away = ""
         for server in endpoint.servers:
-            if server.api == OLLAMA:
-                continue
+            if server.api == OLLAMA or server.sleep is not None:
+                continue  # to be asked would start a Function's container, which has none
             if server.url in self._takes:
                 return server.url
             if self._none_until_s.get(server.url, 0.0) > time.monotonic():
                 continue
             remote = Remote(self._client, server.url, endpoint.key)
             try:
-                if await remote.supports():
+                if await _takes_batches(remote):
                     self._takes.add(server.url)
                     return server.url
             except (Unanswered, Denied) as error:
@@ -44,3 +47,12 @@ class Servers:
         urls = ", ".join(server.url for server in endpoint.servers[:3])
         message = f"endpoint {endpoint.name}: no server has a batch API: {urls}"
         raise Refusal(404, NO_BATCHES, message)
+
+
+async def _takes_batches(remote: Remote) -> bool:
+    for _ in range(LOOKS - 1):
+        with suppress(Denied):
+            if await remote.supports():
+                return True
+        await asyncio.sleep(AGAIN_S)
+    return await remote.supports()

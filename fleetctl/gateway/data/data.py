@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from fleetctl.common.tasks import woken
+from fleetctl.common.tasks import within
 from fleetctl.gateway.asking.ask import ask
 from fleetctl.gateway.asking.call import Call, key_of
 from fleetctl.gateway.batching.batcher import Batcher
@@ -149,7 +149,7 @@ def _drop(state: State, token: str, number: str) -> None:
 
 async def _grant(state: State, token: str) -> Grant:
     if not state.granted.is_set():
-        await woken(state.granted, GRANTS_WAIT_S)
+        await within(state.granted, GRANTS_WAIT_S)
     grant = state.grants.get(token)
     if grant is None:
         raise Refusal(401, NOT_GRANTED, "the token is of no task that runs")

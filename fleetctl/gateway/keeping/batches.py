@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fleetctl.gateway.keeping.ledger import Hold, Key, Ledger
 from fleetctl.gateway.rules.usage import Tokens
 
+WAIT_MAX_S = 3 * 86400.0  # for a server that promised a day; then nobody waits any longer
 _COLUMNS = (
     "run, number, namespace, endpoint, tree, uid, calls, worst_in, worst_out, worst_usd, most,"
     " in_usd, out_usd"
@@ -60,6 +61,9 @@ class Batch:
 
     def __hash__(self) -> int:
         return hash(self.tag)
+
+    def late(self, now_s: float) -> bool:
+        return now_s > self.created_at_s + WAIT_MAX_S
 
 
 class BatchRecords:

@@ -25,7 +25,14 @@ class Line:
 
 def request_line(custom_id: str, body: Mapping[str, Any]) -> bytes:
     request = {"custom_id": custom_id, "method": "POST", "url": URL, "body": body}
-    return json.dumps(request, ensure_ascii=False).encode() + b"\n"
+    return _encoded(request) + b"\n"
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # half a character: JSON can say it, UTF-8 cannot
+        return json.dumps(value).encode()
 
 
 def read_line(raw: bytes) -> Line | None:
@@ -37,8 +44,7 @@ def read_line(raw: bytes) -> Line | None:
         return None
     response, error = row.get("response"), row.get("error")
     if isinstance(response, dict) and isinstance(response.get("status_code"), int):
-        body = json.dumps(response.get("body") or {}, ensure_ascii=False)
-        return Line(custom_id, response["status_code"], body.encode())
+        return Line(custom_id, response["status_code"], _encoded(response.get("body") or {}))
     if isinstance(error, dict):
         if error.get("code") in _NOT_BEGUN:
             return Line(custom_id, None)

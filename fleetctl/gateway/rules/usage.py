@@ -131,7 +131,7 @@ def written(body: Mapping[str, Any], came: int, worst: Tokens) -> Tokens:
 def written_bytes(reply: Any) -> int:
     """Bytes of text that a model wrote, in an answer or a piece of one."""
     if isinstance(reply, str):
-        return len(reply.encode())
+        return len(reply.encode(errors="surrogatepass"))  # half a character counts as well
     if isinstance(reply, list):
         return sum(map(written_bytes, reply))
     if isinstance(reply, dict):

@@ -274,7 +274,8 @@ def _error_of(status: int, reply: Any, data: bytes) -> RuntimeError:
 
 def _unasked(error: RuntimeError, status: int) -> RuntimeError:
     """Marked where no model was asked: it was refused, or nobody was there."""
-    error.unasked = status < 500 or status == 503  # type: ignore[attr-defined]
+    late = status == 408  # a model may have been at it
+    error.unasked = status == 503 or (status < 500 and not late)  # type: ignore[attr-defined]
     return error
 
 

@@ -61,7 +61,8 @@ class Model:
         self._reply, self._parameters, self._price = reply, parameters, price
 
     def worst(self, messages: Messages) -> Any:
-        length = len(json.dumps([messages, self._parameters], ensure_ascii=False).encode())
+        whole = json.dumps([messages, self._parameters], ensure_ascii=False)
+        length = len(whole.encode("utf-8", "replace"))  # half a character may be in it
         tokens = worst_tokens(length, self._parameters)
         why = "its Endpoint needs `prices` of this model"
         return Ask(sum(tokens), usd_of(self._price, tokens), why)
@@ -74,7 +75,7 @@ class Model:
             told = reply["fleetctl"]
             tokens = tokens_of(told[TOKENS], reply.get("usage"))
             if tokens is None:  # no token is shorter than a byte
-                tokens = len(json.dumps(messages).encode()), len(text.encode())
+                tokens = len(json.dumps(messages).encode()), len(text.encode("utf-8", "replace"))
             usd = usd_of(self._price, tokens) if told[USD] is None else float(told[USD])
             hold.charge(sum(tokens), usd)
             return text

@@ -23,7 +23,7 @@ PROBLEM_CHARACTERS_MAX = 500
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
 USD = "X-Fleetctl-Usd"  # what our gateway says that an answer cost, over all of its tries
 TOKENS = "X-Fleetctl-Tokens"  # likewise: `in out`
-BUSY = 503  # nothing was asked yet, as for what a client did wrong
+LATE, BUSY = 408, 503  # of a BUSY one nothing was asked yet, as for what a client did wrong
 
 
 class Reply(str):
@@ -96,7 +96,7 @@ class ModelServer:
         except urllib.error.HTTPError as error:
             with error:
                 text = error.read(PROBLEM_CHARACTERS_MAX).decode("utf-8", "replace")
-            unasked = error.code < 500 or error.code == BUSY
+            unasked = error.code == BUSY or (error.code < 500 and error.code != LATE)
             kind = ServerRefused if unasked else RuntimeError
             raise kind(f"the model server answered {error.code}: {text}") from None
         except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from fleetctl.common.errors import FleetctlError, StoreError
+from fleetctl.common.errors import FleetctlError, Refused, StoreError
 from fleetctl.common.home import home
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.options import Options
@@ -62,8 +62,13 @@ class Record:
         self._write(lambda runs: runs.started(self.name))
 
     def failed(self, error: BaseException) -> None:
-        """The provider made no sandbox, or has ended it."""
-        self._end(REFUSED, type(error).__name__)
+        """Refused: there is no sandbox. After any other error there may be one, whose record stays
+        open for the sweep, which asks for it by its name once this program is over.
+        """
+        if isinstance(error, Refused):
+            self._end(REFUSED, type(error).__name__)
+        else:
+            self.name = ""
 
     def ended(self) -> None:
         self._end(STOPPED, "")

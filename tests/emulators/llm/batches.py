@@ -38,14 +38,15 @@ class Batches:
     made, and lost. hangs: creates have no reply, `before` or `after` they are made; hanging: how
     many. unlisted: so many listings show nothing; missing: so many looks at a batch do; short: so
     many files are read with half of their lines. page: batches of a listing at most.
-    refuse: status of a row's own error, or 0. Files
-    have their rows in another order than they were asked in.
+    refuse: status of a row's own error, or 0. odd: the answer to a request in place of its own,
+    or None. Files have their rows in another order than they were asked in.
     """
 
     held: bool = False
     done: int = 0
     ends: deque[str] = field(default_factory=deque)
     fails: tuple[str, str] = ("invalid", "the file is not valid")  # code and message of `failed`
+    line: int | None = None  # at which `failed` is at fault, from 1
     lost: int = 0
     hangs: str = ""
     hanging: int = 0
@@ -54,10 +55,12 @@ class Batches:
     short: int = 0
     page: int = 100
     refuse: Callable[[Json], int] = lambda _: 0
+    odd: Callable[[str, list[str]], web.Response | None] = lambda *_: None
     made: list[Made] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
     tokens: int = 0
     listings: int = 0
+    looks: int = 0
     cancels: list[str] = field(default_factory=list)
 
     @property
@@ -68,6 +71,8 @@ class Batches:
 
     async def serve(self, request: web.Request, reply: Reply) -> web.StreamResponse:
         parts = request.path.split("/")[2:]
+        if (odd := self.odd(request.method, parts)) is not None:
+            return odd
         match request.method, parts:
             case "POST", ["files"]:
                 form = await request.post()
@@ -90,7 +95,7 @@ class Batches:
             case "GET", ["batches"]:
                 return web.json_response(self._list(request))
             case "GET", ["batches", name]:
-                made = self._named(name)
+                made, self.looks = self._named(name), self.looks + 1
                 if self.missing:
                     self.missing -= 1
                     return web.json_response({"error": {"message": "no such batch"}}, status=404)
@@ -165,7 +170,7 @@ class Batches:
         made.document["status"] = status
         if status == "failed":
             code, message = self.fails
-            error = {"code": code, "message": message, "line": None, "param": None}
+            error = {"code": code, "message": message, "line": self.line, "param": None}
             made.document["errors"] = {"object": "list", "data": [error]}
             return
         most = len(made.rows) if status == "completed" else self.done

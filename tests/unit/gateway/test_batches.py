@@ -14,7 +14,7 @@ import pytest
 
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.asking import charge
-from fleetctl.gateway.batching import answers, running
+from fleetctl.gateway.batching import answers, running, servers
 from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.providers.endpoint.line import Line
 from fleetctl.providers.endpoint.replies import Reply
@@ -34,6 +34,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(running, "CANCEL_AFTER_S", 0.0)
     monkeypatch.setattr(running, "BACKOFF_S", 0.01)
     monkeypatch.setattr(answers, "AGAIN_S", 0.01)
+    monkeypatch.setattr(servers, "AGAIN_S", 0.01)
     monkeypatch.setattr(charge, "CAP_WAIT_S", 0.0)
     yield
 
@@ -44,12 +45,12 @@ class Rows(Generic[G]):
     def __init__(self, gateway: G) -> None:
         self.gateway, self.line = gateway, Line()
 
-    async def ask(self, n: int, *, number: int = 1, run: str = "") -> Reply:
+    async def ask(self, n: int, *, number: int = 1, run: str = "", text: str = "") -> Reply:
         run = run or f"r{n}"
         token = gateway_token(self.gateway.key, run)
         access = EndpointAccess(("small",), {"chat": "tiny"}, self.gateway.url, token)
         body = {"model": "chat", "max_tokens": 9}
-        body |= {"messages": [{"role": "user", "content": f"row {n}"}]}
+        body |= {"messages": [{"role": "user", "content": text or f"row {n}"}]}
         return await self.line.post(access, "small", number, body, batched=True)
 
     async def drop(self, n: int) -> None:

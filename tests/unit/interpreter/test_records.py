@@ -18,6 +18,7 @@ import pytest
 
 from fleetctl import Interpreter
 from fleetctl.cli.report.query_views import open_asking
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.home import INTERPRETERS_DB, home
 from fleetctl.daemon.orphan_programs import sweep_forever
 from fleetctl.interpreter.asking import rlm
@@ -224,3 +225,43 @@ def test_a_controller_ends_what_killed_programs_left(
         sweeping.cancel()
 
     asyncio.run(controller())
+
+
+def test_a_sandbox_that_cannot_be_removed_keeps_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs = InterpreterRuns(tmp_path)
+    for name in ("a", "b"):
+        runs.begin(InterpreterRun(name, "", 0, "local"))
+        runs.started(name)
+
+    async def end(_: Path, name: str, __: object) -> bool:
+        if name == "a":
+            raise PermissionError("a directory of somebody else")
+        return True
+
+    monkeypatch.setattr(interpreters, "_ender", lambda _: end)
+    monkeypatch.setattr("fleetctl.stores.interpreters.is_held", lambda _: False)
+    assert [run.name for run in asyncio.run(interpreters.sweep(tmp_path))] == ["b"]
+    assert [run.name for run in runs.left()] == ["a"]
+
+
+def test_a_sandbox_that_may_have_been_made_stays_on_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Until the sweep has asked for it: that its request was not answered is no end."""
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
+    errors = [Unavailable("no answer"), Refused("no such image", hint="name another")]
+
+    def failing(_: str) -> Any:
+        async def open_session(*_: object) -> Session:
+            raise errors.pop(0)
+
+        return open_session
+
+    monkeypatch.setattr(accounts, "session_opener", failing)
+    for error in tuple(errors):
+        with pytest.raises(type(error)):
+            Interpreter(provider="local").execute("1")
+    assert sorted(row["state"] for row in rows()) == ["Refused", "Starting"]
+    assert len(InterpreterRuns(home()).living()) == 1

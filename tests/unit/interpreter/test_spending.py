@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ import pytest
 from fleetctl import DaytonaInterpreter, Interpreter
 from fleetctl.common.errors import UsageError
 from fleetctl.common.tokens import gateway_token
+from fleetctl.guest.library import fleetctl_llm_line as line
 from fleetctl.interpreter.asking import rlm
+from fleetctl.interpreter.asking.endpoint import ModelServer, ServerRefused
 from fleetctl.interpreter.asking.questions import Questions
 from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Fault, Model
@@ -158,3 +162,26 @@ def test_at_its_deadline_a_query_ends_with_all_sandboxes_below_it(
     assert (
         interpreter.execute("print(llm_query('its own code goes on'))") == "ITS OWN CODE GOES ON\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"), [(429, False), (503, False), (408, True), (504, True)]
+)
+def test_a_server_that_was_too_late_may_have_asked_its_model(
+    status: int, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("FLEETCTL_LLM_MODEL", "tiny")
+    error = line._error_of(status, {"error": {"message": "late"}}, b"")
+    assert error.unasked is not asked  # type: ignore[attr-defined]
+    with running(Model(faults=deque([Fault(status)]))) as model:
+        server = ModelServer(model.url + "/v1", timeout_s=30.0)
+        with pytest.raises(RuntimeError) as refused:
+            server("x")
+    assert isinstance(refused.value, ServerRefused) is not asked
+
+
+def test_half_a_character_has_a_worst_case_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(line.__file__).parent))
+    model = importlib.import_module("fleetctl_llm_rlm").Model(lambda *_: ("", {}), {}, None)
+    assert model.worst([{"role": "user", "content": "half \ud83d"}]).tokens > 4096
