@@ -101,6 +101,8 @@ EXECUTION: Mapping[str, Role] = {
     "sandbox": RULE,
     "budget": RULE,
     "cache": RULE,
+    "depends_on": RULE,  # of when it begins; what it makes of results is UNITS or WORK
+    "on_dependency_failed": RULE,
 }
 
 KINDS: Mapping[str, Mapping[str, Role]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 # Why an object stands as it does.
 OF_OBJECTS = {
+    "AwaitsDependency": "An object that `dependsOn` names is not over yet.",
     "AwaitsPrior": "`priorTrials` names a sweep that is not over yet, or that is not there.",
     "AwaitsBest": "`paramsFrom` names a sweep whose best trial is not known yet.",
     "AwaitsWandb": "W&B is asked for the sweep that `backend: wandb` stands for.",
@@ -22,6 +23,9 @@ OF_OBJECTS = {
     "Crowded": "A limit leaves no room now; the end of another sandbox makes it.",
     "DeadlineExceeded": "`activeDeadlineSeconds` has passed.",
     "Deleted": "It was deleted, and what it held is being ended.",
+    "DependencyFailed": "An object that `dependsOn` names came out otherwise than it must.",
+    "DependencyMissing": "An object that `dependsOn` names is not there; it is waited for.",
+    "DependencySkipped": "An object that `dependsOn` names was skipped, so this is as well.",
     "FailedIndexes": "Some tasks are given up, so the whole cannot succeed.",
     "FailedTrials": "Some trials are given up, so the whole cannot succeed.",
     "FailureRule": "An attempt failed in a way for which `failurePolicy` says FailJob.",
@@ -158,6 +162,7 @@ OF_EVENTS = {
     "NeedsAttention": "Many stops of a run were not confirmed; it is tried again.",
     "TrialsTaken": "`priorTrials` has given a search the ended trials of another sweep.",
     "ParametersTaken": "`paramsFrom` has given the work the parameters of a sweep's best trial.",
+    "Released": "What `dependsOn` names came out as it must, and the first of the work began.",
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
     "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",
     "SpillOver": "Work runs over to another provider.",

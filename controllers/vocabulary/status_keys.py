@@ -21,7 +21,7 @@ Number = int | float
 
 class Status(TypedDict, total=False):
     phase: Annotated[
-        str, "Pending, Running, Suspended, Succeeded, Failed; Ready of what does no work"
+        str, "Pending, Running, Suspended, Succeeded, Failed, Skipped; Ready of what does no work"
     ]
     reason: Annotated[str, "one word; see [reasons](reasons.md)"]
     message: Annotated[str, "why it stands as it does; empty where all is well"]
@@ -29,7 +29,7 @@ class Status(TypedDict, total=False):
     waitingOn: Annotated[Sequence[str], "what it waits for, the most telling first"]
     observedGeneration: Annotated[int, "the generation of the spec that this status tells of"]
     conditions: Annotated[
-        Sequence[Block], "Complete, Failed, Suspended, BudgetOK, Warning, SpilledOver"
+        Sequence[Block], "Complete, Failed, Suspended, Skipped, BudgetOK, Warning, SpilledOver"
     ]
     total: Annotated[int | None, "units that the spec asks for; null while it is unknown"]
     active: Annotated[int, "units with a live run"]
@@ -90,6 +90,10 @@ class Status(TypedDict, total=False):
     frontSize: Annotated[int, "of a Sweep with several metrics: trials that no other one beats"]
     rungs: Annotated[
         Sequence[Block], "of a Sweep with early_terminate: iteration, trials, threshold"
+    ]
+    dependencies: Annotated[
+        Sequence[Block],
+        "of work with `dependsOn`: on, condition, state (Met, Waiting, Missing, Failed, Skipped)",
     ]
     paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
     priorTrials: Annotated[

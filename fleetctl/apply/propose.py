@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change, differences
+from fleetctl.apply.dependents import GOES_ON, depends_note, in_order, may_go_on, revived
 from fleetctl.apply.draft import (
     drafted,
     function_content,
@@ -82,16 +83,19 @@ def propose(
     )
     volumes = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
     found: dict[str, Change] = {}
-    # What takes its parameters from a sweep must know whether that one changes.
-    for manifest in sorted(manifests, key=lambda it: hasattr(it.spec, "params_from")):
+    moving: set[str] = set()
+    # What depends on another one, or takes something from it, must know whether that one changes.
+    for manifest in in_order(manifests):
         template = getattr(manifest.spec, "template", None)
         asks = template.asks if isinstance(template, Template) else ()
         taken = {
             FUNCTION: function_content(stored, manifest, functions, options),
             MODELS: models_content(stored, asks, manifest.namespace, endpoints),
         }
-        moving = {it.key for it in found.values() if _moves(it)}
-        found[manifest.key] = _proposed(stored, manifest, options, now_s, taken, moving)
+        change = _proposed(stored, manifest, options, now_s, taken, moving)
+        found[manifest.key] = change
+        if _moves(change):
+            moving.add(change.key)
     for manifest in manifests:
         for volume in named_volumes(stored, manifest, volumes, now_s):
             volumes.add((volume.name, volume.namespace))
@@ -100,6 +104,7 @@ def propose(
     for name, namespace in functions:
         changes += _callers(stored, functions[name, namespace], manifests, options)
     changes += _askers(stored, endpoints, manifests, options)
+    changes += revived(stored, moving, manifests, options)
     if options.pruning is not None:
         kept = {manifest.key for manifest in manifests}
         within = {
@@ -161,7 +166,8 @@ def _proposed(
         if rerun:
             desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
         impact = fresh_impact(stored, manifest, desired, options)
-        return Change(CREATED, None, desired, impact=impact, note=winner_note(desired))
+        notes = filter(None, (depends_note(desired), winner_note(desired)))
+        return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
     if isinstance(manifest.spec, SweepSpec):
@@ -174,6 +180,10 @@ def _proposed(
             again = replace(known, generation=known.generation + 1)
             note = "it was refused; trying again"
             return Change(CONFIGURED, known, again, note=note, asked_again=True)
+        if isinstance(manifest.spec, Execution) and may_go_on(stored, known, manifest.spec, moving):
+            again = replace(known, generation=known.generation + 1)
+            affected = impact_on(stored, again, options)
+            return Change(CONFIGURED, known, again, impact=affected, note=GOES_ON, asked_again=True)
         return Change(UNCHANGED, known, known)
     after = replace(
         known,

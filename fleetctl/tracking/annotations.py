@@ -24,6 +24,7 @@ MODELS = "fleetctl.dev/models-content"
 PARAMS = "fleetctl.dev/params"
 # Those that no document shows.
 PRIOR, WANDB = bookkeeping.PRIOR, bookkeeping.WANDB
+RELEASED, RESULTS = bookkeeping.RELEASED, bookkeeping.RESULTS
 # What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
@@ -45,6 +46,7 @@ NOTES = (
     ORIGIN,
     PARAMS,
     PRIOR,
+    RELEASED,
     RERUN,
     RETRIED,
     REVISION,

@@ -154,6 +154,7 @@ MAPPING_HINTS = {
     "budget": "write `{maxCost: 25}`",
     "cache": "write `{policy: Never}` to turn it off",
     "checkpoint": "write `{path: /ckpt}`",
+    "dependsOn": "write an entry as `{job: NAME}`",
     "keep": "write `{last: 3}`",
     "paramsFrom": "write `{sweep: NAME}`",
     "progress": "write `{timeoutSeconds: 15m}`",
