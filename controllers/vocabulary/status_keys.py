@@ -49,6 +49,7 @@ class Status(TypedDict, total=False):
     completedIndexes: Annotated[str, "as Kubernetes writes them: `0-3,7`"]
     failedIndexes: Annotated[str, "the same of units given up"]
     unwantedIndexes: Annotated[str, "the same of units that the spec no longer asks for"]
+    taskIndexes: Annotated[str, "of a BatchJob with `tasks.fromResults`: the indexes of its tasks"]
     startTime: Annotated[Number | None, "when the first run began"]
     activeSince: Annotated[Number | None, "since when activeDeadlineSeconds counts"]
     completionTime: Annotated[Number | None, "when it was over"]
@@ -146,8 +147,8 @@ class Status(TypedDict, total=False):
 # Those that single readers ask for by name: mypy finds a name that does not exist.
 Text = Literal[
     "phase", "reason", "message", "hint", "notCached", "completedIndexes", "failedIndexes",
-    "unwantedIndexes", "gpu", "isolation", "overBudget", "warning", "cannotSucceed", "method",
-    "stage", "state", "url",
+    "unwantedIndexes", "taskIndexes", "gpu", "isolation", "overBudget", "warning",
+    "cannotSucceed", "method", "stage", "state", "url",
 ]  # fmt: skip
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",

@@ -12,13 +12,24 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.apply.change import CONFIGURED, Change
 from fleetctl.apply.impact import impact_on
 from fleetctl.apply.request.options import Order
-from fleetctl.controllers.depends.edges import DEPENDS_ON, edges_in, edges_of
+from fleetctl.controllers.depends.edges import (
+    BATCH_JOB,
+    DEPENDS_ON,
+    FROM_RESULTS,
+    edges_in,
+    edges_of,
+)
+from fleetctl.controllers.depends.needed import needed_by, results_wanted
+from fleetctl.controllers.depends.results import UNFIT, rows_in, said_of
 from fleetctl.controllers.depends.standing import FAILED, SKIPPED, State, standing
 from fleetctl.controllers.model import Resource
+from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.base import Stored
+from fleetctl.tracking.annotations import RESULTS
+from fleetctl.tracking.results import rows_taken, told
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -51,6 +62,51 @@ def in_order(manifests: Sequence[Manifest]) -> list[Manifest]:
     return list(placed.values())
 
 
+def results_kept(
+    stored: Stored, manifest: Manifest, known: Resource | None, moving: Collection[str]
+) -> str:
+    """The results that are its tasks, as a note keeps them; empty while nobody knows. What was
+    taken before stays until there is something else to take: stale where that is to come, so that
+    what runs goes on and nothing begins. moving: keys of objects that this apply makes another
+    spec of.
+    """
+    given = results_wanted(manifest.spec)
+    if given is None or not isinstance(manifest.spec, Execution):
+        return ""
+    before = rows_in(known.annotations.get(RESULTS, "")) if known is not None else None
+    if before is not None and before.said != said_of(given):
+        before = replace(before, stale=True)
+    text = before.text() if before is not None else ""
+    key = object_key(BATCH_JOB, given.job, manifest.namespace)
+    giver = stored.resources.get(BATCH_JOB, given.job, manifest.namespace)
+    if giver is None and key not in moving:
+        return text
+    dependency = next(it for it in needed_by(manifest.spec) if it.job == given.job)
+    there = giver is not None and key not in moving
+    if not there or standing(dependency, manifest.namespace, giver).state is not State.MET:
+        return replace(before, stale=True).text() if before is not None else ""
+    assert giver is not None
+    known_of = (before.uid, before.generation) if before and not before.stale else None
+    if known_of == (giver.uid, giver.generation):
+        return text
+    rows = rows_taken(giver, given, stored.runs)
+    if isinstance(rows, Lacking):
+        return replace(before, stale=True).text() if before is not None else ""
+    same = before is not None and not before.stale and before.params == rows.params
+    return text if same else rows.text()
+
+
+def results_told(resource: Resource) -> str:
+    """What is known of the results that are its tasks, in a phrase; empty without."""
+    document = json.loads(resource.spec)
+    edge = next((it for it in edges_in(document) if it.via == FROM_RESULTS), None)
+    if edge is None:
+        return ""
+    key = object_key(edge.kind, edge.name, resource.namespace)
+    rows = rows_in(resource.annotations.get(RESULTS, ""))
+    return f"known when {key} is over" if rows is None or rows.stale else told(rows.params, key)
+
+
 def may_go_on(stored: Stored, known: Resource, spec: Execution, moving: Collection[str]) -> bool:
     """Whether it ended because of its dependencies, and none of them is in its way for good now.
     moving: keys of objects that this apply makes another spec of.
@@ -61,17 +117,17 @@ def may_go_on(stored: Stored, known: Resource, spec: Execution, moving: Collecti
         object_key(it.kind, it.name, known.namespace) not in moving
         and standing(it, known.namespace, _row(stored, it.kind, it.name, known)).state
         in (State.FAILED, State.SKIPPED)
-        for it in spec.depends_on
+        for it in needed_by(spec)
     )
 
 
 def ended_for_dependencies(resource: Resource) -> bool:
     """Under its present spec."""
-    if '"Dependency' not in resource.status:
+    if not any(f'"{it}"' in resource.status for it in (FAILED, SKIPPED, UNFIT)):
         return False
     status: Mapping[str, Any] = json.loads(resource.status or "{}")
     current = status.get("observedGeneration") == resource.generation
-    return bool(current and status.get("reason") in (FAILED, SKIPPED))
+    return bool(current and status.get("reason") in (FAILED, SKIPPED, UNFIT))
 
 
 def revived(

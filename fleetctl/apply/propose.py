@@ -14,7 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change, differences
-from fleetctl.apply.dependents import GOES_ON, depends_note, in_order, may_go_on, revived
+from fleetctl.apply.dependents import (
+    GOES_ON,
+    depends_note,
+    in_order,
+    may_go_on,
+    results_kept,
+    results_told,
+    revived,
+)
 from fleetctl.apply.draft import (
     drafted,
     function_content,
@@ -54,6 +62,7 @@ from fleetctl.tracking.annotations import (
     PARAMS,
     PRIOR,
     RERUN,
+    RESULTS,
     REVISION,
     ROLLOUT,
     WANDB,
@@ -159,14 +168,18 @@ def _proposed(
     """
     known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
     params = winner_params(stored, manifest, known, moving)
-    taken = {**taken, PARAMS: params, PRIOR: prior_kept(stored, manifest, known)}
+    results = results_kept(stored, manifest, known, moving)
+    taken = {
+        **taken, PARAMS: params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known)
+    }  # fmt: skip
     desired = drafted(manifest, options, known, now_s, taken)
     rerun = options.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
             desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
         impact = fresh_impact(stored, manifest, desired, options)
-        notes = filter(None, (depends_note(desired), winner_note(desired)))
+        results = f"its tasks are {told}" if (told := results_told(desired)) else ""
+        notes = filter(None, (depends_note(desired), results, winner_note(desired)))
         return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
@@ -264,7 +277,9 @@ def _askers(
 
 def _pinned(resource: Resource) -> tuple[str, ...]:
     """What makes its work another without a change of its spec."""
-    return tuple(resource.annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS, PARAMS))
+    return tuple(
+        resource.annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS, PARAMS, RESULTS)
+    )
 
 
 def _written(resource: Resource) -> dict[str, str]:
@@ -312,6 +327,9 @@ def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldCh
     was, now = old.get(PARAMS) or UNSET, new.get(PARAMS) or UNSET
     if was != now:
         yield FieldChange("paramsFrom", was, now, winner_told(after) or "gives it nothing more")
+    if old.get(RESULTS, "") != new.get(RESULTS, ""):
+        was, now = results_told(known) or UNSET, results_told(after) or UNSET
+        yield FieldChange("tasks.fromResults", was, now, results_told(after) or "are its own now")
 
 
 def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:

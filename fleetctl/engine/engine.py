@@ -156,7 +156,7 @@ class Engine:
         passes = Passes(
             state,
             reading=reading,
-            dependencies=Dependencies(state),
+            dependencies=Dependencies(state, read=reading.read),
             intents=intents,
             admission=self._admission,
             market=self.market,

@@ -145,7 +145,7 @@ class Passes:
         self._talks.hear(work)
         if work.controller.handed is not None:
             lacking = lacking_of(work.controller.handed)
-        asked = self._dependencies.ask(work)
+        work, asked = self._dependencies.ask(work)
         desired = self._desired(work, lacking, asked, now_s)
         plan = reconcile(desired, work.history, now_s)
         problems = lint(plan, work.history, parallelism=self._parallelism(work))

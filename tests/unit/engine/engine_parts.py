@@ -146,7 +146,7 @@ class Parts:
         return Passes(
             self.state,
             reading=self.reading,
-            dependencies=Dependencies(self.state),
+            dependencies=Dependencies(self.state, read=self.reading.read),
             intents=self.intents,
             admission=self.admission,
             market=self.market,
