@@ -329,7 +329,9 @@ def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldCh
         yield FieldChange("paramsFrom", was, now, winner_told(after) or "gives it nothing more")
     if old.get(RESULTS, "") != new.get(RESULTS, ""):
         was, now = results_told(known) or UNSET, results_told(after) or UNSET
-        yield FieldChange("tasks.fromResults", was, now, results_told(after) or "are its own now")
+        yield FieldChange(
+            "tasks.fromResults", was, now, results_told(after) or "gives it nothing more"
+        )
 
 
 def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:

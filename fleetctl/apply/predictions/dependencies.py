@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.predictions.needs import missing
 from fleetctl.apply.predictions.world import Prediction, Sort, World
+from fleetctl.common.errors import UsageError
 from fleetctl.controllers.depends.edges import (
+    BATCH_JOB,
     DEPENDS_ON,
     PRIOR_TRIALS,
     Edge,
@@ -19,10 +21,12 @@ from fleetctl.controllers.depends.edges import (
     edges_in,
     edges_of,
 )
+from fleetctl.controllers.depends.needed import results_wanted
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.values.namespaces import object_key
+from fleetctl.stores.read.choosing import SUCCEEDED, check
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -33,6 +37,20 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     for number, dependency in enumerate(spec.depends_on):
         at: Path = ("spec", "dependsOn", number, dependency.field)
         yield from missing(manifest, at, dependency.kind, dependency.name, world, Sort.DOUBT)
+
+
+def of_results(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
+    """What gives the results is waited for; a condition that is none chooses nothing, ever."""
+    given = results_wanted(spec)
+    if given is None:
+        return
+    at: Path = ("spec", "tasks", "fromResults", "job")
+    yield from missing(manifest, at, BATCH_JOB, given.job, world, Sort.DOUBT)
+    try:
+        check(given.where or SUCCEEDED)
+    except UsageError as error:
+        at = ("spec", "tasks", "fromResults", "where")
+        yield Prediction(manifest, Finding(at, at, f": {error}", error.hint))
 
 
 def circles(manifests: Iterable[Manifest], world: World) -> Iterator[Prediction]:

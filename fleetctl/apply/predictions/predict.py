@@ -68,6 +68,7 @@ async def predicted(
         match manifest.spec:
             case Execution() as spec:
                 found.extend(dependencies.of_work(manifest, spec, world))
+                found.extend(dependencies.of_results(manifest, spec, world))
                 found.extend(needs.of_work(manifest, spec, world))
                 found.extend(endpoints.of_work(manifest, spec, world))
                 found.extend(agreement.of_work(manifest, spec, world))
