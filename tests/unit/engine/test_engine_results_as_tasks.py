@@ -1,5 +1,5 @@
-"""A job whose tasks are the results of another one: they are taken when that is over, checked before
-anything begins, and a changed result runs its own task again.
+"""A job whose tasks are the results of another one: they are taken when that is over, checked
+before anything begins, and a changed result runs its own task again.
 """
 
 from __future__ import annotations
