@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fleetctl.specs.blocks.depends import KIND_OF
-from fleetctl.specs.values.scalars import Spec
+from fleetctl.specs.values.dependencies import KIND_OF
+
+if TYPE_CHECKING:
+    from fleetctl.specs.values.scalars import Spec
 
 SWEEP, BATCH_JOB = "Sweep", "BatchJob"
 # The fields that say so, as people write them.

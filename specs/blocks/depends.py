@@ -6,12 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from fleetctl.specs.values.dependencies import KIND_OF
 from fleetctl.specs.values.scalars import Name, Spec
 
 DEPENDENCIES_MAX = 100  # people read them all; a list beyond it wants one object that gathers
-
-# The fields that name an object, each with the kind of it.
-KIND_OF = {"job": "BatchJob", "sweep": "Sweep", "trainingrun": "TrainingRun"}
 
 
 class Dependency(Spec):
