@@ -33,6 +33,8 @@ WORK = (
     "job/placed",
     "job/thumbnails",
     "job/words",
+    "job/split",
+    "job/score",
     "sweep/grid",
     "sweep/short",
     "job/full",
