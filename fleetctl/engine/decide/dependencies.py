@@ -128,8 +128,9 @@ class Dependencies:
 
 def _begun(work: Work) -> tuple[Standing, ...] | None:
     """The dependencies by which the present work was released; None where it was not."""
-    note = json.loads(work.resource.annotations.get(RELEASED, "{}"))
-    if note.get("work") != _key(work):
+    text = work.resource.annotations.get(RELEASED)
+    note = json.loads(text) if text else {}
+    if not note or note["work"] != _key(work):
         return None
     return tuple(
         Standing(key, it["condition"], State.MET, generation=it["generation"])
