@@ -18,7 +18,7 @@ from fleetctl.common.home import home
 from fleetctl.common.text import and_more, duration, plural, safe
 from fleetctl.daemon.reach import spawn
 from fleetctl.views.kinds import Target, kinds_of, target
-from fleetctl.views.objects import DELETING, View
+from fleetctl.views.objects import DELETING, mapping, View
 from fleetctl.views.reading import Reading, all_missing, open_reading
 
 TALK_EVERY_S = 5.0
@@ -188,9 +188,9 @@ def _ask(state_dir: Path, found: dict[str, Target], reading: Reading, screen: Sc
     if keys:
         reply = spawn.demand(state_dir, {"verb": "delete", "keys": keys})
         results = reply.get("results")
-        for one in results if isinstance(results, list) else []:
-            if one.get("message"):
-                screen.warn(safe(f"{one['key']} is deleted, and {one['message']}"))
+        for one in map(mapping, results if isinstance(results, list) else []):
+            if message := one.get("message"):
+                screen.warn(safe(f"{one.get('key')} is deleted, and {message}"))
 
 
 def _abandon(state_dir: Path, found: dict[str, Target], screen: Screen) -> None:
