@@ -18,7 +18,7 @@ from fleetctl.common.home import home
 from fleetctl.common.text import and_more, duration, plural, safe
 from fleetctl.daemon.reach import spawn
 from fleetctl.views.kinds import Target, kinds_of, target
-from fleetctl.views.objects import DELETING, mapping, View
+from fleetctl.views.objects import DELETING, View, mapping
 from fleetctl.views.reading import Reading, all_missing, open_reading
 
 TALK_EVERY_S = 5.0
