@@ -35,6 +35,7 @@ WORK = (
     "job/words",
     "job/split",
     "job/score",
+    "job/report",
     "sweep/grid",
     "sweep/short",
     "job/full",
