@@ -6,7 +6,7 @@ import json
 from argparse import Namespace
 from collections.abc import Mapping
 
-from fleetctl.cli.command.flags import Parser, add_manifests, add_output
+from fleetctl.cli.command.flags import Parser, add_manifests, add_output, add_variables
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
@@ -16,7 +16,8 @@ from fleetctl.views.objects import View
 from fleetctl.views.reading import must_find, open_reading
 
 PAGE = """\
-[KIND/NAME ...] [-f FILE|DIR|URL|- ...] [-R] [-o text|mermaid|svg|json]
+[KIND/NAME ...] [-f FILE|DIR|URL|- ...] [-R] [--set NAME=VALUE]
+    [--values FILE] [-o text|mermaid|svg|json]
 
 Draw which objects depend on which: by `dependsOn`, `tasks.fromResults`, `paramsFrom`
 and `priorTrials`. Of named objects, all that they come after and all that comes after
@@ -39,6 +40,7 @@ def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.add_argument("objects", nargs="*", metavar="KIND/NAME", help="only what has to do with it")
     add_manifests(made, required=False)
+    add_variables(made)
     add_output(made, "text", "mermaid", "svg", "json")
     return made
 
@@ -66,7 +68,7 @@ def _drawn(args: Namespace, screen: Screen) -> Graph:
         from fleetctl.cli.targets.manifests import chosen_of, load_files
         from fleetctl.specs.kinds.registry import dump_spec
 
-        found = load_files(args.files, chosen_of(args), recursive=args.recursive, tell=screen.hint)
+        found = load_files(args, chosen_of(args), tell=screen.hint)
         stored = {it.key: it for it in reading.views()}
         specs: Specs = {it.key: (it.namespace, json.loads(dump_spec(it.spec))) for it in found}
         nodes = {it.key: Node(it.key, NEW) for it in found}
