@@ -92,6 +92,8 @@ def _suspend(desired: Desired, history: History, now_s: float) -> Plan | None:  
 
 def _reuse(desired: Desired, history: History, now_s: float) -> Plan | None:
     """Units that an equal one has done already are done; the next pass follows at once."""
+    if desired.blocked:
+        return None
     reuses: list[Action] = []
     for index, key in islice(desired.cached.items(), REUSES_PER_PASS_MAX):
         unit = desired.controller.unit(index)

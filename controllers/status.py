@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from fleetctl.controllers.depends.standing import AWAITS, MISSING
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Node, RunState, Usage
 from fleetctl.controllers.money.budget import Account
@@ -24,7 +25,7 @@ from fleetctl.specs.values.hints import message_of, parted
 # Random completion of 100,000 tasks makes many intervals; a status stays far below 256 KiB (I21).
 STATUS_INTERVALS_MAX = 1000
 # Work that cannot begin for want of what another object has yet to tell is not late.
-_NOT_LATE = (AWAITS_BEST, AWAITS_PRIOR)
+_NOT_LATE = (AWAITS_BEST, AWAITS_PRIOR, AWAITS, MISSING)
 
 
 def prior_of(status: Mapping[str, object]) -> Prior:
@@ -117,6 +118,8 @@ def _add_what_some_have(
         status["stopped"] = len(history.pruned)
     if desired.allowance.own is not None:
         status["budget"] = _budget(desired.allowance.own, before)
+    if desired.dependencies:
+        status["dependencies"] = [it.status() for it in desired.dependencies]
     if history.last_failure is not None:
         run = history.last_failure
         status["lastFailure"] = {"index": run.index, "attempt": run.attempt, "reason": run.reason}
@@ -216,6 +219,7 @@ def _conditions(
         ("Complete", Phase.SUCCEEDED),
         ("Failed", Phase.FAILED),
         ("Suspended", Phase.SUSPENDED),
+        ("Skipped", Phase.SKIPPED),
     ):
         holds = plan.phase is phase
         if holds or name in old:

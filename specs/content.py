@@ -101,6 +101,8 @@ EXECUTION: Mapping[str, Role] = {
     "sandbox": RULE,
     "budget": RULE,
     "cache": RULE,
+    "depends_on": RULE,  # of when it begins; what it makes of results is UNITS or WORK
+    "on_dependency_failed": RULE,
 }
 
 KINDS: Mapping[str, Mapping[str, Role]] = {
@@ -199,6 +201,8 @@ class Pins:
     `paramsFrom` gave, a JSON object; empty while nobody knows. prior: what `priorTrials` took, JSON
     as of controllers/trials/prior.py; empty while nobody knows. wandb: the configuration that a
     sweep has at W&B, a JSON object; empty while nobody knows, and where its own spec says it.
+    results: what `tasks.fromResults` took, JSON as of controllers/depends/results.py; empty while
+    nobody knows.
 
     What a person said of an apply alone: successes that had ended by kept_until_s count whatever
     content they have, and so do those of attempts that were under way at finishing_at_s; in seconds
@@ -211,6 +215,7 @@ class Pins:
     params: str = ""
     prior: str = ""
     wandb: str = ""
+    results: str = ""
     kept_until_s: float | None = None
     finishing_at_s: float | None = None
     rollout: str = ""

@@ -4,11 +4,13 @@ controllers/planning/kind.py; pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.depends.results import Rows, rows_in
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.intervals import IntervalSet
 from fleetctl.controllers.model import WandbTrial
 from fleetctl.controllers.planning.kind import (
     UNITS_KEPT_MAX,
@@ -31,10 +33,13 @@ if TYPE_CHECKING:
     from fleetctl.specs.kinds.batchjob import BatchJobSpec
 
 
+INTERVALS_MAX = 1000  # of a status, which stays far below 256 KiB
+
+
 class BatchJob(KindController):
     """A task's identity is its index; its params tell whether a finished one still counts."""
 
-    total: int
+    total: int | None
 
     def __init__(
         self,
@@ -45,10 +50,15 @@ class BatchJob(KindController):
         self.spec = spec
         self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
-        self.total = spec.count()
+        self.rows = _rows(spec, pins)
+        self.total = spec.count() if self.rows is None or self.rows.stale else len(self.rows.params)
         self.template_hash = template_hash(spec.template, spec.placement, pins, spec.params_from)
         self.given = given_params(spec.params_from, pins)
+        if self.total is None:
+            self.given = None  # nothing begins
         self.contents = self.contents_of(spec, pins)
+        # Its own indexes, and how many of them are known to have begun.
+        self._order, self._begun = () if self.rows is None else (*self.rows.params,), 0
         self._same_params = params_hash({}) if spec.tasks is None else None
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
@@ -57,12 +67,25 @@ class BatchJob(KindController):
         return (content_of(spec.template, pins, spec.params_from),)
 
     def _unit(self, index: int) -> Unit | None:
-        if not 0 <= index < self.total:
+        params = self._params(index)
+        if params is None:
             return None
-        params: Params = self.spec.params(index)
         digest = self._same_params or params_hash(params)
         params = {**(self.given or {}), **params}
         return Unit(index, params, digest, self.template_hash, self.contents[0])
+
+    def _params(self, index: int) -> Params | None:
+        """Its own; None of a task that there is not. What is being taken anew keeps what it has."""
+        if self.rows is not None:
+            return self.rows.params.get(index)
+        return self.spec.params(index) if 0 <= index < (self.total or 0) else None
+
+    def indexes(self) -> Iterable[int]:
+        return range(self.total or 0) if self.rows is None else self.rows.params
+
+    @property
+    def first(self) -> int:
+        return next(iter(self.indexes()), 0)
 
     def template(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
         return self.spec.template
@@ -78,16 +101,28 @@ class BatchJob(KindController):
         if tasks.matrix is not None:
             axes = [[canonical_json(value) for value in axis] for axis in tasks.matrix.values()]
             return any(len(set(axis)) < len(axis) for axis in axes)
-        hashes = {params_hash(self.spec.params(index)) for index in range(self.total)}
-        return len(hashes) < self.total
+        found = [self._params(index) or {} for index in self.indexes()]
+        return len({params_hash(it) for it in found}) < len(found)
 
     def next(self, history: History) -> Iterator[Unit]:
-        for index in history.fresh(0, self.total):
+        end = self.total or 0
+        if self.rows is not None:
+            # What has begun stays so: of 100,000 rows the next is found without the ones before.
+            while self._begun < len(self._order) and self._order[self._begun] in history.taken:
+                self._begun += 1
+            for at in range(self._begun, len(self._order)):
+                unit = self.unit(self._order[at])
+                if unit is not None and unit.index not in history.taken:
+                    yield unit
+            return
+        for index in history.fresh(0, end):
             unit = self.unit(index)
             assert unit is not None
             yield unit
 
     def verdict(self, history: History) -> Verdict | None:
+        if self.total is None:
+            return None
         early = early_verdict(self.spec, history, units="tasks")
         if early is not None:
             return early
@@ -100,6 +135,8 @@ class BatchJob(KindController):
 
     def summary(self, history: History) -> Status:
         out = taken_from(self.spec.params_from, self.given)
+        if self.rows is not None and self.total is not None:
+            out["taskIndexes"] = IntervalSet(self._order).text(intervals_max=INTERVALS_MAX)
         # A successPolicy may still be met; nothing else makes up for a task that was given up.
         if history.failed and self.spec.success_policy is None:
             out["cannotSucceed"] = self._failures(history)
@@ -107,3 +144,9 @@ class BatchJob(KindController):
 
     def _failures(self, history: History) -> str:
         return f"{len(history.failed)} of {self.total} tasks failed"
+
+
+def _rows(spec: BatchJobSpec, pins: Pins) -> Rows | None:
+    """What its tasks are, where another job's results say so; None while that is not known."""
+    given = spec.tasks.from_results if spec.tasks is not None else None
+    return rows_in(pins.results) if given is not None else None

@@ -67,12 +67,15 @@ class StopNow:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The whole is over. waits_for_live: running units may end by themselves first."""
+    """The whole is over. waits_for_live: running units may end by themselves first. skipped: it did
+    not succeed, and that is no failure.
+    """
 
     succeeded: bool
     reason: str
     message: str
     waits_for_live: bool = False
+    skipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

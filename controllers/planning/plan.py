@@ -20,11 +20,12 @@ class Phase(StrEnum):
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    SKIPPED = "Skipped"  # what it depends on came out otherwise than it had to; nothing of it ran
     READY = "Ready"  # a volume, a function or a secret that can be used
     DELETING = "Deleting"
 
 
-TERMINAL_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED})
+TERMINAL_PHASES = frozenset({Phase.SUCCEEDED, Phase.FAILED, Phase.SKIPPED})
 
 
 class Rollout(StrEnum):

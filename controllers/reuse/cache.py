@@ -209,7 +209,7 @@ def _no_function(case: _Case) -> str:
 
 
 def _no_params(case: _Case) -> str:
-    return "`paramsFrom` has not given its parameters yet" if case.given is None else ""
+    return "its parameters are not known yet" if case.given is None else ""
 
 
 def _volumes(case: _Case) -> str:

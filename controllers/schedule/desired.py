@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fleetctl.controllers.depends.standing import Standing
 from fleetctl.controllers.money.budget import Allowance, Terms
 from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.controllers.planning.kind import KindController, Policy
@@ -87,6 +88,8 @@ class Desired:
     cached: Mapping[int, tuple[str, str]] = field(default_factory=dict)  # unit -> known result
     uncached: str = ""  # why no result is used again, or empty
     lacking: Lacking | None = None  # what it needs of another object, while that is not known
+    dependencies: tuple[Standing, ...] = ()  # of `dependsOn`, as they are now
+    blocked: bool = False  # what is lacking is a dependency: nothing of it may begin
     swept: bool = False  # all that its runs left at providers, logs too, is freed
     before_removal: str = (
         ""  # of a deleted one: what else must be done before it may go, as a sentence

@@ -18,7 +18,8 @@ def end(desired: Desired, history: History, now_s: float) -> Plan | None:
     verdict = _verdict(desired, history, now_s)
     if verdict is None:
         return None
-    phase = Phase.SUCCEEDED if verdict.succeeded else Phase.FAILED
+    phase = Phase.SKIPPED if verdict.skipped else Phase.FAILED
+    phase = Phase.SUCCEEDED if verdict.succeeded else phase
     summary = {**desired.controller.summary(history), **_kept(desired)}
     if history.live or history.sandboxes:
         policy = desired.controller.policy
@@ -50,7 +51,8 @@ def _verdict(desired: Desired, history: History, now_s: float) -> Verdict | None
     if verdict is None and _kept(desired):
         return Verdict(False, "BudgetExceeded", desired.prior.over_budget)
     if verdict is None and desired.lacking is not None and desired.lacking.for_good:
-        return Verdict(False, desired.lacking.reason, desired.lacking.message)
+        lacking = desired.lacking
+        return Verdict(False, lacking.reason, lacking.message, skipped=lacking.skips)
     if verdict is None and late:
         text = f"activeDeadlineSeconds {policy.active_deadline_s:g} has passed"
         return Verdict(False, "DeadlineExceeded", text)

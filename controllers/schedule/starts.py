@@ -56,7 +56,8 @@ def started(desired: Desired, history: History, supply: Supply, now_s: float) ->
     full = False
     at_capacity: Unit | None = None
     unpaid: Unpaid | None = None
-    for unit, reason in wanted_now(desired.controller, history, now_s):
+    wanted = () if desired.blocked else wanted_now(desired.controller, history, now_s)
+    for unit, reason in wanted:
         full = len(starts) == STARTS_PER_PASS_MAX
         if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
             break

@@ -30,6 +30,7 @@ _OF_WAITS = {
     "EndpointMissing": Lack.MISSING,
     "KeyMissing": Lack.MISSING,
     "AccountNotReady": Lack.MISSING,
+    "DependencyMissing": Lack.MISSING,
     "NoProvider": Lack.MISSING,
     "NoSuchMachine": Lack.CAPACITY,
     "NoPlace": Lack.PLACE,

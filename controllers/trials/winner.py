@@ -22,12 +22,14 @@ PARAMS_CHARS_MAX = 120
 @dataclass(frozen=True, slots=True)
 class Lacking:
     """What is not known yet. for_good: and will not be while the sweep stays as it is. reason: one
-    CamelCase word, of an object that waits for it, or that ends for want of it.
+    CamelCase word, of an object that waits for it, or that ends for want of it. skips: such an end
+    is no failure.
     """
 
     message: str
     for_good: bool = False
     reason: str = AWAITS_BEST
+    skips: bool = False
 
 
 def winner_of(sweep: Resource | None, name: str) -> Mapping[str, object] | Lacking:

@@ -10,4 +10,9 @@ PRIOR = "fleetctl.dev/prior-trials"
 # engine/wandb/ties.py.
 WANDB = "fleetctl.dev/wandb"
 
-BOOKKEEPING = frozenset({PRIOR, WANDB})
+# Of which work its dependencies were met when the first of it began, and by what.
+RELEASED = "fleetctl.dev/released"
+# The results that `tasks.fromResults` took.
+RESULTS = "fleetctl.dev/results"
+
+BOOKKEEPING = frozenset({PRIOR, RELEASED, RESULTS, WANDB})

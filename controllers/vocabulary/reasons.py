@@ -9,6 +9,7 @@ from __future__ import annotations
 
 # Why an object stands as it does.
 OF_OBJECTS = {
+    "AwaitsDependency": "An object that `dependsOn` names is not over yet.",
     "AwaitsPrior": "`priorTrials` names a sweep that is not over yet, or that is not there.",
     "AwaitsBest": "`paramsFrom` names a sweep whose best trial is not known yet.",
     "AwaitsWandb": "W&B is asked for the sweep that `backend: wandb` stands for.",
@@ -22,6 +23,9 @@ OF_OBJECTS = {
     "Crowded": "A limit leaves no room now; the end of another sandbox makes it.",
     "DeadlineExceeded": "`activeDeadlineSeconds` has passed.",
     "Deleted": "It was deleted, and what it held is being ended.",
+    "DependencyFailed": "An object that `dependsOn` names came out otherwise than it must.",
+    "DependencyMissing": "An object that `dependsOn` names is not there; it is waited for.",
+    "DependencySkipped": "An object that `dependsOn` names was skipped, so this is as well.",
     "FailedIndexes": "Some tasks are given up, so the whole cannot succeed.",
     "FailedTrials": "Some trials are given up, so the whole cannot succeed.",
     "FailureRule": "An attempt failed in a way for which `failurePolicy` says FailJob.",
@@ -43,6 +47,7 @@ OF_OBJECTS = {
     "Quarantined": "A pass over this object raised an error; it is tried again ever more rarely.",
     "Ready": "It stands as declared.",
     "Refused": "A provider refused the work, twice, and no other candidate is left.",
+    "ResultsUnfit": "What `tasks.fromResults` takes cannot be parameters; nothing was begun.",
     "ServerUnreachable": "No server of the Endpoint answers.",
     "StageFailed": "A stage is given up, so the training cannot go on.",
     "SuccessPolicy": "What `successPolicy` asks for is done.",
@@ -157,7 +162,9 @@ OF_EVENTS = {
     "MetricsUnread": "What a program printed or wrote could not be read as its `metrics` say.",
     "NeedsAttention": "Many stops of a run were not confirmed; it is tried again.",
     "TrialsTaken": "`priorTrials` has given a search the ended trials of another sweep.",
+    "ResultsTaken": "`tasks.fromResults` has made tasks of another job's results.",
     "ParametersTaken": "`paramsFrom` has given the work the parameters of a sweep's best trial.",
+    "Released": "What `dependsOn` names came out as it must, and the first of the work began.",
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
     "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",
     "SpillOver": "Work runs over to another provider.",

@@ -21,7 +21,7 @@ Number = int | float
 
 class Status(TypedDict, total=False):
     phase: Annotated[
-        str, "Pending, Running, Suspended, Succeeded, Failed; Ready of what does no work"
+        str, "Pending, Running, Suspended, Succeeded, Failed, Skipped; Ready of what does no work"
     ]
     reason: Annotated[str, "one word; see [reasons](reasons.md)"]
     message: Annotated[str, "why it stands as it does; empty where all is well"]
@@ -29,7 +29,7 @@ class Status(TypedDict, total=False):
     waitingOn: Annotated[Sequence[str], "what it waits for, the most telling first"]
     observedGeneration: Annotated[int, "the generation of the spec that this status tells of"]
     conditions: Annotated[
-        Sequence[Block], "Complete, Failed, Suspended, BudgetOK, Warning, SpilledOver"
+        Sequence[Block], "Complete, Failed, Suspended, Skipped, BudgetOK, Warning, SpilledOver"
     ]
     total: Annotated[int | None, "units that the spec asks for; null while it is unknown"]
     active: Annotated[int, "units with a live run"]
@@ -49,6 +49,7 @@ class Status(TypedDict, total=False):
     completedIndexes: Annotated[str, "as Kubernetes writes them: `0-3,7`"]
     failedIndexes: Annotated[str, "the same of units given up"]
     unwantedIndexes: Annotated[str, "the same of units that the spec no longer asks for"]
+    taskIndexes: Annotated[str, "of a BatchJob with `tasks.fromResults`: the indexes of its tasks"]
     startTime: Annotated[Number | None, "when the first run began"]
     activeSince: Annotated[Number | None, "since when activeDeadlineSeconds counts"]
     completionTime: Annotated[Number | None, "when it was over"]
@@ -90,6 +91,10 @@ class Status(TypedDict, total=False):
     frontSize: Annotated[int, "of a Sweep with several metrics: trials that no other one beats"]
     rungs: Annotated[
         Sequence[Block], "of a Sweep with early_terminate: iteration, trials, threshold"
+    ]
+    dependencies: Annotated[
+        Sequence[Block],
+        "of work with `dependsOn`: on, condition, state (Met, Waiting, Missing, Failed, Skipped)",
     ]
     paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
     priorTrials: Annotated[
@@ -142,8 +147,8 @@ class Status(TypedDict, total=False):
 # Those that single readers ask for by name: mypy finds a name that does not exist.
 Text = Literal[
     "phase", "reason", "message", "hint", "notCached", "completedIndexes", "failedIndexes",
-    "unwantedIndexes", "gpu", "isolation", "overBudget", "warning", "cannotSucceed", "method",
-    "stage", "state", "url",
+    "unwantedIndexes", "taskIndexes", "gpu", "isolation", "overBudget", "warning",
+    "cannotSucceed", "method", "stage", "state", "url",
 ]  # fmt: skip
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",

@@ -14,6 +14,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change, differences
+from fleetctl.apply.dependents import (
+    GOES_ON,
+    depends_note,
+    in_order,
+    may_go_on,
+    results_kept,
+    results_told,
+    revived,
+)
 from fleetctl.apply.draft import (
     drafted,
     function_content,
@@ -53,6 +62,7 @@ from fleetctl.tracking.annotations import (
     PARAMS,
     PRIOR,
     RERUN,
+    RESULTS,
     REVISION,
     ROLLOUT,
     WANDB,
@@ -82,16 +92,19 @@ def propose(
     )
     volumes = {(it.name, it.namespace) for it in manifests if it.kind == "Volume"}
     found: dict[str, Change] = {}
-    # What takes its parameters from a sweep must know whether that one changes.
-    for manifest in sorted(manifests, key=lambda it: hasattr(it.spec, "params_from")):
+    moving: set[str] = set()
+    # What depends on another one, or takes something from it, must know whether that one changes.
+    for manifest in in_order(manifests):
         template = getattr(manifest.spec, "template", None)
         asks = template.asks if isinstance(template, Template) else ()
         taken = {
             FUNCTION: function_content(stored, manifest, functions, options),
             MODELS: models_content(stored, asks, manifest.namespace, endpoints),
         }
-        moving = {it.key for it in found.values() if _moves(it)}
-        found[manifest.key] = _proposed(stored, manifest, options, now_s, taken, moving)
+        change = _proposed(stored, manifest, options, now_s, taken, moving)
+        found[manifest.key] = change
+        if _moves(change):
+            moving.add(change.key)
     for manifest in manifests:
         for volume in named_volumes(stored, manifest, volumes, now_s):
             volumes.add((volume.name, volume.namespace))
@@ -100,6 +113,7 @@ def propose(
     for name, namespace in functions:
         changes += _callers(stored, functions[name, namespace], manifests, options)
     changes += _askers(stored, endpoints, manifests, options)
+    changes += revived(stored, moving, manifests, options)
     if options.pruning is not None:
         kept = {manifest.key for manifest in manifests}
         within = {
@@ -154,14 +168,19 @@ def _proposed(
     """
     known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
     params = winner_params(stored, manifest, known, moving)
-    taken = {**taken, PARAMS: params, PRIOR: prior_kept(stored, manifest, known)}
+    results = results_kept(stored, manifest, known, moving)
+    taken = {
+        **taken, PARAMS: params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known)
+    }  # fmt: skip
     desired = drafted(manifest, options, known, now_s, taken)
     rerun = options.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
             desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
         impact = fresh_impact(stored, manifest, desired, options)
-        return Change(CREATED, None, desired, impact=impact, note=winner_note(desired))
+        results = f"its tasks are {told}" if (told := results_told(desired)) else ""
+        notes = filter(None, (depends_note(desired), results, winner_note(desired)))
+        return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
     if isinstance(manifest.spec, SweepSpec):
@@ -174,6 +193,10 @@ def _proposed(
             again = replace(known, generation=known.generation + 1)
             note = "it was refused; trying again"
             return Change(CONFIGURED, known, again, note=note, asked_again=True)
+        if isinstance(manifest.spec, Execution) and may_go_on(stored, known, manifest.spec, moving):
+            again = replace(known, generation=known.generation + 1)
+            affected = impact_on(stored, again, options)
+            return Change(CONFIGURED, known, again, impact=affected, note=GOES_ON, asked_again=True)
         return Change(UNCHANGED, known, known)
     after = replace(
         known,
@@ -254,7 +277,9 @@ def _askers(
 
 def _pinned(resource: Resource) -> tuple[str, ...]:
     """What makes its work another without a change of its spec."""
-    return tuple(resource.annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS, PARAMS))
+    return tuple(
+        resource.annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS, PARAMS, RESULTS)
+    )
 
 
 def _written(resource: Resource) -> dict[str, str]:
@@ -302,6 +327,11 @@ def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldCh
     was, now = old.get(PARAMS) or UNSET, new.get(PARAMS) or UNSET
     if was != now:
         yield FieldChange("paramsFrom", was, now, winner_told(after) or "gives it nothing more")
+    if old.get(RESULTS, "") != new.get(RESULTS, ""):
+        was, now = results_told(known) or UNSET, results_told(after) or UNSET
+        yield FieldChange(
+            "tasks.fromResults", was, now, results_told(after) or "gives it nothing more"
+        )
 
 
 def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:

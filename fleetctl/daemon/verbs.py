@@ -8,15 +8,19 @@ and an answer is given.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.request.fields import Reply, Request, keys_in, list_in, orphan_of, ranges_of
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.retry import Choice, retry
 from fleetctl.common.errors import UsageError
+from fleetctl.controllers.depends.standing import AWAITS, MISSING
+from fleetctl.controllers.trials.prior import AWAITS_PRIOR
+from fleetctl.controllers.trials.winner import AWAITS_BEST
 from fleetctl.daemon.adoption.adopt import Adopter
 from fleetctl.engine.capacity.providers import kept_on
+from fleetctl.engine.shared.dependents import Key, key_of
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.tracking.annotations import ORIGIN
@@ -25,6 +29,11 @@ from fleetctl.tracking.sources import source_of
 if TYPE_CHECKING:
     from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track
+
+
+# Reasons of objects that have not begun for want of another one.
+_WAITS = (AWAITS, MISSING, AWAITS_BEST, AWAITS_PRIOR, "Suspended")
+WAITING_TOLD_MAX = 5
 
 
 class Verbs:
@@ -40,13 +49,28 @@ class Verbs:
         store = self._state.store
         for wanted in keys:
             commit.find(store, *wanted)  # all are there, or none is deleted
+        waiting = {wanted: self._waiting(wanted, keys) for wanted in keys}
         for kind, name, namespace in keys:
             now_s = self._state.clock.now_s()
             uid = commit.delete(store, kind, name, now_s, namespace=namespace)
             self._state.poke(uid)
             key = object_key(kind, name, namespace)
-            results.append({"key": key, "outcome": "deleted", "message": "", "uid": uid})
+            message = _left_waiting(waiting[kind, name, namespace])
+            results.append({"key": key, "outcome": "deleted", "message": message, "uid": uid})
         return {"ok": True, "results": results}
+
+    def _waiting(self, wanted: Key, leaving: Sequence[Key]) -> list[str]:
+        """Keys of the objects that wait for this one and stay."""
+        tracks = (self._state.tracks.get(uid) for uid in self._state.dependents.of(wanted))
+        return sorted(
+            it.resource.key
+            for it in tracks
+            if it is not None
+            and not it.dormant
+            and it.resource.deleted_at_s is None
+            and key_of(it.resource) not in leaving
+            and it.status.get("reason") in _WAITS
+        )
 
     async def abandon(self, request: Request) -> Reply:
         """Forget deleted objects at once, whatever of them is confirmed gone. What may be left is
@@ -155,3 +179,11 @@ def _left(track: Track) -> Iterator[str]:
         call = track.calls.get(box.last.name)
         if call is None or not call.nothing_made or box.last.handle:
             yield f"sandbox `{box.last.handle or box.name}` at provider `{box.provider}`"
+
+
+def _left_waiting(keys: Sequence[str]) -> str:
+    if not keys:
+        return ""
+    more = len(keys) - WAITING_TOLD_MAX
+    told = ", ".join(keys[:WAITING_TOLD_MAX]) + (f" and {more} more" if more > 0 else "")
+    return f"{told} {'waits' if len(keys) == 1 else 'wait'} for it until it is applied again"

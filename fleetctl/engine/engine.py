@@ -13,6 +13,7 @@ from fleetctl.common.tasks import cancel
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.capacity.providers import Accounts
+from fleetctl.engine.decide.dependencies import Dependencies
 from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
@@ -155,6 +156,7 @@ class Engine:
         passes = Passes(
             state,
             reading=reading,
+            dependencies=Dependencies(state, read=reading.read),
             intents=intents,
             admission=self._admission,
             market=self.market,

@@ -47,6 +47,7 @@ class Sleepers:
         if not store.put(resource.uid, until_s=until_s, expected_version=resource.version):
             return
         self._state.tracks.let_go(resource.uid)
+        self._state.dependents.let_go(resource.uid)
         self._state.queue.discard(resource.uid)
         if until_s is not None:
             self.look(until_s)

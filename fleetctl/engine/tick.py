@@ -119,6 +119,7 @@ class Ticks:
         All of them, before any pass: what one object holds limits what another may start.
         """
         self._state.tracks.forget()
+        self._state.dependents.forget()
         self._state.owner_of.clear()
         self._state.inbox.facts.clear()
         self._reading.changed_rows.clear()

@@ -85,6 +85,12 @@ class ResourceStore(Protocol):
         """The resources of a kind that are not being deleted, oldest first. Reads no others."""
         ...
 
+    def naming(self, text: str) -> Sequence[Resource]:
+        """The living resources that have this text in their stored spec, oldest first; to find it
+        reads no row of the others.
+        """
+        ...
+
     def annotations(self) -> Sequence[dict[str, str]]:
         """The annotations of every resource that has any, equal ones once."""
         ...

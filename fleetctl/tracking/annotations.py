@@ -24,6 +24,7 @@ MODELS = "fleetctl.dev/models-content"
 PARAMS = "fleetctl.dev/params"
 # Those that no document shows.
 PRIOR, WANDB = bookkeeping.PRIOR, bookkeeping.WANDB
+RELEASED, RESULTS = bookkeeping.RELEASED, bookkeeping.RESULTS
 # What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
@@ -45,7 +46,9 @@ NOTES = (
     ORIGIN,
     PARAMS,
     PRIOR,
+    RELEASED,
     RERUN,
+    RESULTS,
     RETRIED,
     REVISION,
     ROLLOUT,
@@ -61,6 +64,7 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         models=annotations.get(MODELS, ""),
         params=annotations.get(PARAMS, ""),
         prior=annotations.get(PRIOR, ""),
+        results=annotations.get(RESULTS, ""),
         wandb=_config_at_wandb(annotations.get(WANDB, "")),
         kept_until_s=_moment(annotations.get(KEPT, "")),
         finishing_at_s=_moment(annotations.get(FINISHING, "")),

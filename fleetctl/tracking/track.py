@@ -123,6 +123,7 @@ class Work:
     uncached: str = ""
     contents: dict[tuple[str, str], Content] = field(default_factory=dict)
     remarks: int = 0  # events that told what could not be read as metrics
+    release_key: str = ""  # see controllers/depends/released.py; empty until it is asked for
 
     @property
     def resource(self) -> Resource:

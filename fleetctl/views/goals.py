@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import did_you_mean, safe
-from fleetctl.views.objects import FAILED, SUCCEEDED, View, why
+from fleetctl.views.objects import FAILED, SKIPPED, SUCCEEDED, View, why
 
 WORDS = ("complete", "succeeded", "failed", "finished", "first-result", "delete")
 CONDITION = "condition="
@@ -85,11 +85,11 @@ def _phase(wanted: Goal, seen: View) -> Answer:
         "complete": (SUCCEEDED,),
         "succeeded": (SUCCEEDED,),
         "failed": (FAILED,),
-        "finished": (SUCCEEDED, FAILED),
+        "finished": (SUCCEEDED, FAILED, SKIPPED),
     }.get(wanted.word, ())
     if seen.phase in good:
         return Answer(Outcome.MET, tally(seen))
-    because = why(seen) if seen.phase == FAILED else f"it succeeded ({tally(seen)})"
+    because = why(seen) if seen.phase in (FAILED, SKIPPED) else f"it succeeded ({tally(seen)})"
     return Answer(Outcome.IMPOSSIBLE, because or tally(seen))
 
 

@@ -19,8 +19,8 @@ from fleetctl.views.kinds import kind_named
 if TYPE_CHECKING:
     from fleetctl.stores.read.reader import ResourceRow
 
-PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED = (
-    "Pending", "Running", "Suspended", "Succeeded", "Failed",
+PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED, SKIPPED = (
+    "Pending", "Running", "Suspended", "Succeeded", "Failed", "Skipped",
 )  # fmt: skip
 DELETING, READY = "Deleting", "Ready"
 # Reasons of an object that gets on.
@@ -60,7 +60,7 @@ class View(NamedTuple):
     @property
     def over(self) -> bool:
         """Whether the newest spec has come to its end, either way."""
-        return self.phase in (SUCCEEDED, FAILED) and self.current
+        return self.phase in (SUCCEEDED, FAILED, SKIPPED) and self.current
 
     @property
     def current(self) -> bool:
@@ -215,7 +215,7 @@ def why(seen: View) -> str:
         return seen.text("warning")
     if seen.phase == DELETING:
         return waiting
-    if seen.phase == FAILED:
+    if seen.phase in (FAILED, SKIPPED):
         return _joined(reason, message or _failed_condition(seen))
     # A reason that only says "waiting" adds nothing to the sentence that says on what.
     return _joined("" if reason == "Waiting" else reason, message or waiting)
@@ -248,4 +248,4 @@ def fix(seen: View) -> str:
 
 def stands_still(seen: View) -> bool:
     """Whether a list should point at this object: it waits, or it failed."""
-    return seen.phase != DELETING and bool(why(seen))
+    return seen.phase not in (DELETING, SKIPPED) and bool(why(seen))

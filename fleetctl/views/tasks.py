@@ -73,6 +73,9 @@ def is_outdated(run: RunRow, seen: View) -> bool:
 def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:
     """The tasks by index, with a row for every task of a known number that has not begun."""
     total = seen.count("total")
+    if own := seen.text("taskIndexes"):
+        yield from _with_those_of(own, begun, seen)
+        return
     highest, wanted = -1, 0
     for one in begun:
         if not seen.kind.searches:
@@ -83,6 +86,28 @@ def with_queued(begun: Iterable[Task], seen: View) -> Iterator[Task]:
     # A trial that is still to come gets the next number, whatever became of earlier ones.
     for index in range(highest + 1, highest + 1 + max(0, total - wanted)):
         yield _unbegun(index, seen)
+
+
+def _with_those_of(own: str, begun: Iterable[Task], seen: View) -> Iterator[Task]:
+    """The same where the indexes have gaps. own: `0-3,7`."""
+    left = _indexes(own)
+    due = next(left, None)
+    for one in begun:
+        while due is not None and due <= one.run.index:
+            if due < one.run.index:
+                yield _unbegun(due, seen)
+            due = next(left, None)
+        yield one
+    while due is not None:
+        yield _unbegun(due, seen)
+        due = next(left, None)
+
+
+def _indexes(text: str) -> Iterator[int]:
+    """Ascending. A text that was cut ends where it was."""
+    for part in text.removesuffix(",...").split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
 
 
 def _unbegun(index: int, seen: View) -> Task:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from fleetctl.specs.blocks.cache import CachePolicy
+from fleetctl.specs.blocks.depends import DEPENDENCIES_MAX, Dependencies
 from fleetctl.specs.blocks.placement import Candidate, Placement
 from fleetctl.specs.blocks.policies import (
     Backoff,
@@ -191,6 +192,15 @@ class Execution(Spec):
         default=None,
         description="Whether work that has succeeded before runs again; default: not if it writes"
         " no volume.",
+    )
+    depends_on: Dependencies = Field(
+        default=(),
+        max_length=DEPENDENCIES_MAX,
+        description="Objects that must have ended before any of it begins; default none.",
+    )
+    on_dependency_failed: Literal["Fail", "Skip"] = Field(
+        default="Fail",
+        description="Fail or Skip it when a dependency ends otherwise than it must; default Fail.",
     )
 
     @model_validator(mode="before")

@@ -6,30 +6,19 @@ from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    JsonValue,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.results import FromResults, ParameterName
 from fleetctl.specs.blocks.template import ONE_WORK, Template
 from fleetctl.specs.values.cluster_rules import at_most_one
 from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
 
 WRONG_ITEMS_MAX = 100
-ONE_OF_TASKS = "`tasks` needs exactly one of `items`, `matrix`, `fromFile` and `completions`"
+ONE_OF_TASKS = (
+    "`tasks` needs exactly one of `items`, `matrix`, `fromFile`, `fromResults` and `completions`"
+)
 COUNTED_TWICE = "`tasks` already says how many there are; leave `completions` out"
-PARAMETER_NAME_LENGTH_MAX = 256  # longer ones make no usable variable
-
-
-def _parameter_name(value: str) -> str:
-    if not 0 < len(value) <= PARAMETER_NAME_LENGTH_MAX or "\0" in value or "=" in value:
-        raise ValueError("a parameter's name must be 1 to 256 characters, without `=` and NUL")
-    return value
 
 
 def _mostly_mappings(value: Any) -> Any:
@@ -41,9 +30,6 @@ def _mostly_mappings(value: Any) -> Any:
                 f"{wrong:,} of its {len(value):,} entries are not mappings of parameters"
             )
     return value
-
-
-ParameterName = Annotated[str, AfterValidator(_parameter_name)]
 
 
 class FromFile(Spec):
@@ -80,6 +66,9 @@ class Tasks(Spec):
     completions: PositiveCount | None = Field(
         default=None, description="That many tasks, told apart by their index alone."
     )
+    from_results: FromResults | None = Field(
+        default=None, description="A task for every result of another job, once that is over."
+    )
     from_file: FromFile | None = Field(default=None, description="A task for every row of a file.")
     chunk: PositiveCount | None = Field(
         default=None, description="Rows per task, beside `fromFile`; default: a task a row."
@@ -87,16 +76,19 @@ class Tasks(Spec):
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> Tasks:
-        given = (self.items, self.matrix, self.completions, self.from_file)
+        given = (self.items, self.matrix, self.completions, self.from_file, self.from_results)
         if sum(it is not None for it in given) != 1:
             raise ValueError(ONE_OF_TASKS)
         if self.chunk is not None and self.from_file is None:
             raise ValueError("`chunk` goes with `fromFile` alone")
-        if self.matrix is not None and self.count() > COUNT_MAX:
+        if self.matrix is not None and (self.count() or 0) > COUNT_MAX:
             raise ValueError(f"the matrix has more than {COUNT_MAX:,} combinations")
         return self
 
-    def count(self) -> int:
+    def count(self) -> int | None:
+        """None while it is not known."""
+        if self.from_results is not None:
+            return None
         if self.items is not None:
             return len(self.items)
         if self.matrix is not None:
@@ -106,7 +98,7 @@ class Tasks(Spec):
 
     def params(self, index: int) -> Mapping[str, JsonValue]:
         """The parameters of task `index`, from 0; computed without making the other ones."""
-        assert 0 <= index < self.count()
+        assert 0 <= index < (self.count() or 0)
         if self.items is not None:
             return self.items[index]
         if self.matrix is None:
@@ -146,8 +138,10 @@ class BatchJobSpec(Execution):
             raise ValueError(COUNTED_TWICE)
         return self
 
-    def count(self) -> int:
-        """Number of tasks; their indexes are 0 to count - 1."""
+    def count(self) -> int | None:
+        """Number of tasks; their indexes are 0 to count - 1. None where results of another job say
+        how many there are.
+        """
         return self.tasks.count() if self.tasks is not None else self.completions or 1
 
     def params(self, index: int) -> Mapping[str, JsonValue]:

@@ -29,6 +29,7 @@ RUN_BY_A_TEST = {
     "retries.yaml",
     "services.yaml",
     "batch.yaml",
+    "chain.yaml",
     "budget.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
@@ -71,6 +72,20 @@ def test_hello_greets_everybody(fleet: Fleet) -> None:
         {"greeting": "hello, Katherine", "born": 1918},
     ]
     assert "greeting Grace" in fleet.ok("logs", "job/hello", "--index", "1")
+
+
+def test_a_chain_takes_results_from_one_job_to_the_next(fleet: Fleet) -> None:
+    fleet.apply("chain.yaml")
+    assert [(row["index"], row["result"]) for row in fleet.results("job/score")] == [
+        (1, {"document": "b", "score": 2.0}),
+        (2, {"document": "c", "score": 3.0}),
+    ]
+    drawn = json.loads(fleet.ok("graph", "job/score", "-o", "json"))
+    assert [(it["key"], it["state"]) for it in drawn["objects"]] == [
+        ("batchjob/split", "Succeeded"),
+        ("batchjob/score", "Succeeded"),
+        ("batchjob/report", "Succeeded"),
+    ]
 
 
 def test_a_task_that_fails_once_is_tried_again_and_its_first_log_is_kept(fleet: Fleet) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
@@ -179,7 +179,9 @@ def _repeatable(play: Play) -> Iterator[Desired]:
         if json.loads(it.status or "{}").get("reason") == "Refused"
     }
     by_hand = {(it.kind, it.name) for it in play.scenario.desired_rows if it.verb != "apply"}
-    last = {(it.kind, it.name): it for it in play.scenario.desired_rows if it.verb == "apply"}
+    applied = [it for it in play.scenario.desired_rows if it.verb == "apply"]
+    written = [it for one in applied for it in (replace(one, beside=()), *one.beside)]
+    last = {(it.kind, it.name): it for it in written}
     return (desired for key, desired in last.items() if key not in by_hand | refused)
 
 

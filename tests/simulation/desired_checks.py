@@ -16,10 +16,10 @@ from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import asset_name
-from fleetctl.tracking.annotations import PARAMS
+from fleetctl.tracking.annotations import PARAMS, RESULTS
 from tests.simulation.editing import UNREADABLE_SPEC
 from tests.simulation.scene import Scene
-from tests.simulation.snapshot import spec, status
+from tests.simulation.snapshot import parsed, spec, status
 
 
 def finished_stays_finished(scene: Scene) -> Iterator[str]:
@@ -114,7 +114,7 @@ def only_the_wanted_goes_on(scene: Scene) -> Iterator[str]:
         seen = status(resource)
         if resource.kind != "BatchJob" or seen.get("observedGeneration") != resource.generation:
             continue
-        wanted = _wanted(resource.spec, resource.annotations.get(PARAMS, ""))
+        wanted = _desired(resource)
         if wanted is None:
             continue
         hashes, template = wanted
@@ -155,7 +155,7 @@ def the_desired_content_counts(scene: Scene) -> Iterator[str]:
         if old is resource or not done or command is None or spares:
             continue
         newest = {run.index: run for run in scene.now.runs_of(uid) if run.params_hash}
-        wanted, _ = _wanted(resource.spec, resource.annotations.get(PARAMS, "")) or ({}, "")
+        wanted, _ = _desired(resource) or ({}, "")
         for index, run in newest.items():
             work = scene.work_of(run)
             if run.state is not RunState.SUCCEEDED or run.reason == CACHED or work is None:
@@ -185,6 +185,11 @@ def nothing_left(scene: Scene) -> Iterator[str]:
                 called = asset_name(resource.name, resource.namespace)
                 if called in names and scene.now.find("Volume", called) is None:
                     yield f"{resource.key} is gone and its data at `{provider}` is left"
+
+
+def _desired(resource: Resource) -> tuple[dict[int, str], str] | None:
+    notes = resource.annotations
+    return _wanted(resource.spec, notes.get(PARAMS, ""), notes.get(RESULTS, ""))
 
 
 DESIRED_CHECKS = (
@@ -224,9 +229,9 @@ def _adds_up(key: str, of: dict[str, object]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=512)
-def _wanted(text: str, given: str) -> tuple[dict[int, str], str] | None:
+def _wanted(text: str, given: str, taken: str) -> tuple[dict[int, str], str] | None:
     """Params hash by index, and the template's hash where live runs must have it. given: what
-    `paramsFrom` has given, as it is noted.
+    `paramsFrom` has given, taken: the results that are its tasks, both as they are noted.
 
     None: the spec cannot be read.
     """
@@ -235,7 +240,12 @@ def _wanted(text: str, given: str) -> tuple[dict[int, str], str] | None:
     except ValueError:
         return None
     assert isinstance(desired, BatchJobSpec)
-    hashes = {index: params_hash(desired.params(index)) for index in range(desired.count())}
+    count = desired.count()
+    if count is None:
+        rows = parsed(taken).get("rows", ())
+        hashes = {index: params_hash(params) for index, params in rows}
+    else:
+        hashes = {index: params_hash(desired.params(index)) for index in range(count)}
     replaces = desired.rollout == "Replace"
     told = template_hash(
         desired.template, desired.placement, Pins(params=given), desired.params_from

@@ -29,7 +29,8 @@ def carry_out(store: Store, desired: Desired, *, now_s: float) -> str:
     name, within = own_name(desired.name), namespace_of(desired)
     match desired.verb:
         case "apply":
-            return commit.apply(store, [manifest_of(desired)], now_s)[-1].outcome
+            manifests = [manifest_of(it) for it in (desired, *desired.beside)]
+            return commit.apply(store, manifests, now_s)[len(manifests) - 1].outcome
         case "poison":
             _poison(store, desired, now_s)
         case "delete":

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.cache_checks import CACHE_CHECKS
+from tests.simulation.chains import CHAIN_CHECKS
 from tests.simulation.desired_checks import DESIRED_CHECKS
 from tests.simulation.early_ends import EARLY_CHECKS
 from tests.simulation.givers import GIVER_CHECKS
@@ -24,6 +25,7 @@ from tests.simulation.world_checks import WORLD_CHECKS
 COMMIT_CHECKS: tuple[Check, ...] = (
     *RECORD_CHECKS,
     *CACHE_CHECKS,
+    *CHAIN_CHECKS,
     *DESIRED_CHECKS,
     *PLACE_COMMIT_CHECKS,
     *MONEY_CHECKS,

@@ -5,7 +5,7 @@ generate them.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.simulation.objects import Expect, Spec, Wanted
 
@@ -27,6 +27,7 @@ class Desired:
     name: str
     spec: Spec = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    beside: tuple[Desired, ...] = ()  # of `apply`: what the same file holds after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,12 @@ def _providers(desired: Desired) -> list[str]:
 
 def apply(at_s: float, wanted: Wanted) -> Desired:
     return Desired(at_s, "apply", wanted.kind, wanted.name, wanted.spec, wanted.labels)
+
+
+def apply_all(at_s: float, *wanted: Wanted) -> Desired:
+    """One file."""
+    first, *rest = (apply(at_s, it) for it in wanted)
+    return replace(first, beside=tuple(rest))
 
 
 def say(at_s: float, verb: str, wanted: Wanted) -> Desired:

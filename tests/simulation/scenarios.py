@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.simulation import (
+    chains,
     early_ends,
     givers,
     money,
@@ -397,6 +398,7 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "checkpoints": savings.trainings,
     **races.NAMED,
     **early_ends.NAMED,
+    **chains.NAMED,
     **givers.NAMED,
     **searches.NAMED,
     **wandb.NAMED,

@@ -34,6 +34,8 @@ class Scene:
     successes: dict[str, str | None] = field(default_factory=dict)  # run -> result, ever committed
     mounts: dict[str, frozenset[str]] = field(default_factory=dict)  # at that success: volumes
     never: set[str] = field(default_factory=set)  # uids whose results nobody may use again
+    # By uid: the works, as chains.py tells them apart, of which something has begun.
+    released: dict[str, set[str]] = field(default_factory=dict)
     payers: dict[str, Known] = field(default_factory=dict)  # by uid; also of what is gone
     # Runs that W&B has handed out, with their parameters.
     handed: Callable[[], dict[str, dict[str, object]]] = dict

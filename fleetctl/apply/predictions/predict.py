@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.change import Change
-from fleetctl.apply.predictions import agreement, endpoints, needs, targets
+from fleetctl.apply.change import CONFIGURED, CREATED, Change
+from fleetctl.apply.predictions import agreement, dependencies, endpoints, needs, targets
 from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
+from fleetctl.controllers.depends.edges import edges_of
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from fleetctl.specs.blocks.common import Execution, Part
 from fleetctl.specs.blocks.nodes import GangTemplate
@@ -34,7 +35,7 @@ def worth_a_look(spec: Spec) -> bool:
         return True  # others may name it
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":
         return True
-    if needs.library_of(spec) or getattr(spec, "params_from", None) is not None:
+    if needs.library_of(spec) or edges_of(spec):
         return True
     return any(map(_worth_a_look, spec.parts()))
 
@@ -56,13 +57,18 @@ async def predicted(
     manifests: Sequence[Manifest], changes: Iterable[Change], world: World
 ) -> list[Prediction]:
     """Of the manifests that would start something new."""
+    changes = list(changes)
     starting = {it.key for it in changes if will_start(it)}
-    found: list[Prediction] = []
+    changing = {it.key for it in changes if it.outcome in (CREATED, CONFIGURED)}
+    changed = (it for it in manifests if it.key in changing)
+    found: list[Prediction] = list(dependencies.circles(changed, world))
     for manifest in manifests:
         if manifest.key not in starting:
             continue
         match manifest.spec:
             case Execution() as spec:
+                found.extend(dependencies.of_work(manifest, spec, world))
+                found.extend(dependencies.of_results(manifest, spec, world))
                 found.extend(needs.of_work(manifest, spec, world))
                 found.extend(endpoints.of_work(manifest, spec, world))
                 found.extend(agreement.of_work(manifest, spec, world))

@@ -169,7 +169,7 @@ def _losses(
 
 def _gave_up(track: Track) -> bool:
     status: Mapping[str, object] = json.loads(track.resource.status or "{}")
-    return track.prior.phase in TERMINAL_PHASES and status.get("phase") == "Failed"
+    return track.prior.phase in TERMINAL_PHASES and status.get("phase") in ("Failed", "Skipped")
 
 
 def _last_ends(store: Store, uid: str, chosen: set[int]) -> dict[int, Run]:

@@ -18,7 +18,7 @@ from fleetctl.common.home import home
 from fleetctl.common.text import and_more, duration, plural, safe
 from fleetctl.daemon.reach import spawn
 from fleetctl.views.kinds import Target, kinds_of, target
-from fleetctl.views.objects import DELETING, View
+from fleetctl.views.objects import DELETING, View, mapping
 from fleetctl.views.reading import Reading, all_missing, open_reading
 
 TALK_EVERY_S = 5.0
@@ -92,7 +92,7 @@ def run(args: Namespace, screen: Screen) -> int:
                 screen.talk("no object has such labels" if args.selector else "there is nothing")
             return 0
         _consent(found, reading, args, screen)
-        _ask(state_dir, found, reading)
+        _ask(state_dir, found, reading, screen)
         if args.force:
             _abandon(state_dir, found, screen)
         if args.no_wait:
@@ -179,12 +179,18 @@ def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen
         raise Refused("\nerror: ".join(losses), hint="add --yes to do it all the same")
 
 
-def _ask(state_dir: Path, found: dict[str, Target], reading: Reading) -> None:
-    """Store the spec; objects that are being deleted already are only waited for."""
+def _ask(state_dir: Path, found: dict[str, Target], reading: Reading, screen: Screen) -> None:
+    """Store the spec; objects that are being deleted already are only waited for. What waits for
+    them is told.
+    """
     views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
     keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
     if keys:
-        spawn.demand(state_dir, {"verb": "delete", "keys": keys})
+        reply = spawn.demand(state_dir, {"verb": "delete", "keys": keys})
+        results = reply.get("results")
+        for one in map(mapping, results if isinstance(results, list) else []):
+            if message := one.get("message"):
+                screen.warn(safe(f"{one.get('key')} is deleted, and {message}"))
 
 
 def _abandon(state_dir: Path, found: dict[str, Target], screen: Screen) -> None:

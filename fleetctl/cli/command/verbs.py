@@ -53,6 +53,12 @@ VERBS = {
         Takes.OBJECTS,
         namespaced=True,
     ),
+    "graph": Verb(
+        "report.graph",
+        "draw which objects depend on which, and how each stands",
+        Takes.RUNS,
+        namespaced=True,
+    ),
     "logs": Verb("follow.logs", "show what tasks printed", Takes.RUNS, namespaced=True),
     "results": Verb("report.results", "show what tasks submitted", Takes.RUNS, namespaced=True),
     "plot": Verb(

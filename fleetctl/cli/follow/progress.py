@@ -18,7 +18,7 @@ from fleetctl.common.deadline import Deadline, Every
 from fleetctl.common.text import safe
 from fleetctl.views.goals import tally
 from fleetctl.views.kinds import Target, commands, target_with
-from fleetctl.views.objects import DELETING, SUCCEEDED, SUSPENDED, View, why
+from fleetctl.views.objects import DELETING, SKIPPED, SUCCEEDED, SUSPENDED, View, why
 from fleetctl.views.reading import Reading, open_reading
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _conclude(
             code = 1
         elif seen.over:
             screen.data("\n".join(summary_lines(seen, reading)))
-            code = code if seen.phase == SUCCEEDED else 1
+            code = code if seen.phase in (SUCCEEDED, SKIPPED) else 1
         else:
             screen.data(f"{safe(one.key)} {seen.phase}: {tally(seen)}")
             stuck += [seen] * ended

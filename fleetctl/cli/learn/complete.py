@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PHASES = (
     "Cancelled", "Deleting", "Failed", "Pending", "Queued", "Ready", "Refused", "Running",
-    "Starting", "Stopped", "Succeeded", "Suspended",
+    "Skipped", "Starting", "Stopped", "Succeeded", "Suspended",
 )  # fmt: skip
 NAMES_MAX = 500  # of objects; nobody reads more
 FILES = ":files"  # the shell completes files itself

@@ -29,6 +29,7 @@ _COLOURS = {
     "Pending": "33",
     "Queued": "33",
     "Suspended": "33",
+    "Skipped": "33",
     "Stopping": "33",
     "Deleting": "33",
     "Failed": "31",

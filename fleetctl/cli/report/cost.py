@@ -70,7 +70,8 @@ ESTIMATES = """
 WITH paid AS (
     SELECT uid, CASE WHEN sum(usd IS NULL) = 0 THEN sum(usd) END AS spent FROM attempts GROUP BY uid
 ), known AS (
-    SELECT objects.*, spent, phase IN ('Succeeded', 'Failed') AND spent IS NOT NULL AS over
+    SELECT objects.*, spent,
+        phase IN ('Succeeded', 'Failed', 'Skipped') AND spent IS NOT NULL AS over
     FROM objects JOIN paid USING (uid)
     WHERE estimated_usd IS NOT NULL AND (?2 IS NULL OR namespace = ?2)
 )

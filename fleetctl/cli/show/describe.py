@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.show.description.depends_lines import dependency_lines
 from fleetctl.cli.show.description.figures import (
     attempts_line,
     cost_line,
@@ -171,6 +172,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     total = seen.status.get("total")
     of = f"{total} = " if isinstance(total, int) else ""
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    for number, line in enumerate(dependency_lines(seen)):
+        yield " " * LABEL_CELLS + line if number else _label("Depends on", line)
     if old := seen.count("outdated"):
         yield _label("Outdated", _outdated(seen, old))
     if cached := _cached(seen):

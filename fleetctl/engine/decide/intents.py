@@ -197,6 +197,7 @@ class Intents:
         self._state.store.calls.forget(uid)
         self._state.store.resources.delete(uid)
         self._state.tracks.let_go(uid)
+        self._state.dependents.let_go(uid)
         self._state.queue.discard(uid)
         self._state.changed(uid)
         self.wake_assets()

@@ -55,6 +55,7 @@ class Reading:
         """Parse its spec and rebuild its history from the rows. Raises when it cannot be read."""
         work = load(track, self._state.store.runs)
         if work is not None:
+            self._state.dependents.hold(work.resource)
             self._own(work)
             self._look_up(work)
         return work

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money.estimate import estimate_of
 from fleetctl.controllers.planning.lint import lint
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Plan
@@ -23,12 +22,13 @@ from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
-from fleetctl.engine.decide.load import taken_from
+from fleetctl.engine.decide.dependencies import Asked
 from fleetctl.engine.endpoints.endpoints import KIND as ENDPOINT
 from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
+from fleetctl.engine.shared.dependents import key_of
 from fleetctl.specs.kinds.budget import BudgetSpec
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.annotations import ESTIMATE
@@ -37,6 +37,7 @@ from fleetctl.tracking.track import Track, Work
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.admission import Admission
     from fleetctl.engine.capacity.prices import Market
+    from fleetctl.engine.decide.dependencies import Dependencies
     from fleetctl.engine.decide.intents import Intents
     from fleetctl.engine.decide.load import Reading
     from fleetctl.engine.decide.suggestions import Suggestions
@@ -48,6 +49,10 @@ if TYPE_CHECKING:
     from fleetctl.engine.wandb.talks import Talks
 
 
+# What others may wait for a change of.
+_WAITED_FOR = ("phase", "observedGeneration")
+
+
 class Passes:
     """provided: a Provider object came, changed or went."""
 
@@ -56,6 +61,7 @@ class Passes:
         state: State,
         *,
         reading: Reading,
+        dependencies: Dependencies,
         intents: Intents,
         admission: Admission,
         market: Market,
@@ -71,7 +77,7 @@ class Passes:
         self._admission, self._market, self._budgets = admission, market, budgets
         self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
         self._suggestions, self._talks = suggestions, talks
-        self._endpoints = endpoints
+        self._endpoints, self._dependencies = endpoints, dependencies
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -139,10 +145,13 @@ class Passes:
         self._talks.hear(work)
         if work.controller.handed is not None:
             lacking = lacking_of(work.controller.handed)
-        desired = self._desired(work, lacking, now_s)
+        work, asked = self._dependencies.ask(work)
+        desired = self._desired(work, lacking, asked, now_s)
         plan = reconcile(desired, work.history, now_s)
         problems = lint(plan, work.history, parallelism=self._parallelism(work))
         assert not problems, "; ".join(problems)
+        if not self._dependencies.note(work, asked, plan):
+            return
         self._intents.record(work, plan, now_s)
         self._take_note(work, plan, desired, now_s)
         self._tell(work, plan, desired, now_s)
@@ -158,6 +167,7 @@ class Passes:
         """
         history, controller, policy = work.history, desired.controller, desired.controller.policy
         held = plan.final or plan.at_capacity or plan.denied or policy.suspend or desired.deleted
+        held = held or desired.blocked
         index = None if held else controller.asks(history)
         most = policy.parallelism
         if most is None:
@@ -201,7 +211,7 @@ class Passes:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
             self._write_status(track, {**track.status, "scratchFreed": True})
 
-    def _desired(self, work: Work, lacking: Lacking | None, now_s: float) -> Desired:
+    def _desired(self, work: Work, lacking: Lacking | None, asked: Asked, now_s: float) -> Desired:
         track = work.track
         resource, state = track.resource, self._state
         batched = self._endpoints.batched(resource.uid)
@@ -231,7 +241,9 @@ class Passes:
             allowance=self._budgets.allowance(work, now_s),
             cached=work.cached,
             uncached=work.uncached,
-            lacking=lacking,
+            lacking=asked.lacking or lacking,
+            blocked=asked.lacking is not None,
+            dependencies=asked.found,
             swept=track.asset.swept or self._is_abandoned(track),
             before_removal="" if self._is_abandoned(track) else self._talks.before_removal(work),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
@@ -257,20 +269,14 @@ class Passes:
             self._state.queue.add(resource.uid)
             return
         track.resource = replace(resource, version=version, status=text)
-        moved = track.status.get("phase") != status.get("phase")
+        moved = any(track.status.get(key) != status.get(key) for key in _WAITED_FOR)
         track.status = dict(status)
         self._state.changed(resource.uid)
         if track.dormant:
             self._intents.wake_assets()
-        if moved and KINDS[resource.kind].searches:
-            self._wake_readers(resource)
-
-    def _wake_readers(self, sweep: Resource) -> None:
-        """What waits for its trials."""
-        for track in self._state.tracks.values():
-            same = track.resource.namespace == sweep.namespace
-            if same and taken_from(track)[0] == sweep.name:
-                self._state.queue.add(track.resource.uid)
+        if moved and KINDS[resource.kind].runs:
+            for uid in self._state.dependents.of(key_of(resource)):
+                self._state.queue.add(uid)
 
     def _say_changes(self, track: Track, before: dict[str, object], plan: Plan) -> None:
         warning = str(plan.extra.get("warning") or "")

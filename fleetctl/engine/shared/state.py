@@ -8,6 +8,7 @@ from typing import Protocol
 
 from fleetctl.common.clock import Clock
 from fleetctl.controllers.model import Resource
+from fleetctl.engine.shared.dependents import Dependents
 from fleetctl.engine.shared.inbox import Inbox
 from fleetctl.engine.shared.queue import Queue
 from fleetctl.engine.shared.settings import Settings
@@ -48,6 +49,8 @@ class State:
         # Run name -> uid: live runs, and the last of open sandboxes. By decide/load.py,
         # decide/intents.py and observe/records.py.
         self.owner_of: dict[str, str] = {}
+        # By decide/load.py, decide/intents.py, tick.py and sleeping.py.
+        self.dependents = Dependents()
         self.queue = Queue()  # by anybody
         self.inbox = Inbox(gather_s=settings.news_wait_s)  # by anybody; emptied by tick.py
         self.events: list[EventRow] = []  # by `say`; written and emptied by tick.py

@@ -55,7 +55,7 @@ def _elsewhere(spec: Execution) -> Iterator[Finding]:
 
 def _names(spec: Execution, prompt: Prompt) -> Iterator[Finding]:
     """One finding a name: where it is said, or the first row that does not have it."""
-    if isinstance(spec, BatchJobSpec) and spec.params_from is not None:
+    if isinstance(spec, BatchJobSpec) and _found_out_later(spec):
         return  # of what another object will find out the names are not known yet
     known = {name for _, name in works.parameters(spec)}
     told: set[str] = set()
@@ -73,6 +73,11 @@ def _names(spec: Execution, prompt: Prompt) -> Iterator[Finding]:
             elif (row := _first_without(spec, name)) is not None:
                 message = f" has no `{shortened(name)}`, which the prompt names"
                 yield Finding(row, row, message, "give every row the same parameters")
+
+
+def _found_out_later(spec: BatchJobSpec) -> bool:
+    given = spec.tasks.from_results if spec.tasks is not None else None
+    return spec.params_from is not None or given is not None
 
 
 def _first_without(spec: Execution, name: str) -> Path | None:

@@ -125,14 +125,11 @@ NOT_YET_FIELDS = frozenset(
 NOT_YET_KINDS = frozenset({"Pool", "Queue", "Source"})
 
 _LATER = "let cron or a systemd timer run `fleetctl apply -f FILE`"
-_AFTER = (
-    "run one after the other: `fleetctl apply -f FIRST --wait && fleetctl apply -f NEXT`, or write"
-    " the `stages` of a TrainingRun"
-)
+_AFTER = "write `dependsOn: [{job: NAME}]`, or the `stages` of a TrainingRun"
 # Fields for which no name is the answer.
 HINTS = {
     **dict.fromkeys(("schedule", "cron", "interval"), _LATER),
-    **dict.fromkeys(("dependsOn", "depends_on", "needs", "after", "requires"), _AFTER),
+    **dict.fromkeys(("depends", "depends_on", "needs", "after", "requires"), _AFTER),
     "data": "a manifest holds no values of secrets; see `fromEnv` and `fromFile`",
     "stringData": "a manifest holds no values of secrets; see `fromEnv` and `fromFile`",
 }
@@ -154,6 +151,7 @@ MAPPING_HINTS = {
     "budget": "write `{maxCost: 25}`",
     "cache": "write `{policy: Never}` to turn it off",
     "checkpoint": "write `{path: /ckpt}`",
+    "dependsOn": "write an entry as `{job: NAME}`",
     "keep": "write `{last: 3}`",
     "paramsFrom": "write `{sweep: NAME}`",
     "progress": "write `{timeoutSeconds: 15m}`",

@@ -29,7 +29,7 @@ ORDER BY rid DESC LIMIT 1;
 -- name: standing
 -- Which indexes failed, whether nothing more comes, and the contents that are wished for.
 SELECT json_extract(nullif(status, ''), '$.failedIndexes'), deleted_at_s IS NOT NULL
-    OR (json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed')
+    OR (json_extract(nullif(status, ''), '$.phase') IN ('Succeeded', 'Failed', 'Skipped')
         AND json_extract(nullif(status, ''), '$.observedGeneration') >= generation),
     json_extract(nullif(status, ''), '$.contents')
 FROM resources WHERE rid = ?1

@@ -36,6 +36,13 @@ FROM resources JOIN specs USING (rid)
 WHERE kind = ? AND deleted_at_s IS NULL
 ORDER BY resources.rid;
 
+-- name: resources_naming
+SELECT uid, kind, name, generation, version, spec, status, labels, annotations,
+    created_at_s, deleted_at_s, namespace
+FROM resources JOIN specs USING (rid)
+WHERE instr(spec, ?) AND deleted_at_s IS NULL
+ORDER BY resources.rid;
+
 -- name: annotations
 SELECT DISTINCT annotations FROM resources WHERE annotations <> '{}';
 

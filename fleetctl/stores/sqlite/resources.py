@@ -31,6 +31,9 @@ class SqliteResources:
     def living(self, kind: str) -> Sequence[Resource]:
         return [_resource(row) for row in self._session.read("living_resources", (kind,))]
 
+    def naming(self, text: str) -> Sequence[Resource]:
+        return [_resource(row) for row in self._session.read("resources_naming", (text,))]
+
     def annotations(self) -> Sequence[dict[str, str]]:
         return [json.loads(text) for (text,) in self._session.read("annotations")]
 

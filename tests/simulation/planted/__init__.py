@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.simulation.planted import (
     calls,
+    chains,
     decisions,
     equals,
     handed,
@@ -25,6 +26,7 @@ PLANTS: dict[str, Plant] = {
     plant.__name__.replace("_", "-"): plant
     for module in (
         calls,
+        chains,
         decisions,
         equals,
         handed,

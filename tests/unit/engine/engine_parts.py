@@ -9,6 +9,7 @@ from typing import Any
 from fleetctl.apply.write import commit
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
+from fleetctl.engine.decide.dependencies import Dependencies
 from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
@@ -145,6 +146,7 @@ class Parts:
         return Passes(
             self.state,
             reading=self.reading,
+            dependencies=Dependencies(self.state, read=self.reading.read),
             intents=self.intents,
             admission=self.admission,
             market=self.market,

@@ -321,3 +321,44 @@ async def test_what_wandb_has_of_a_sweep_does_not_change_and_is_not_run_again(
         again = at_wandb("[1, 2]").replace("train.py", "better.py")
         reply = await api.apply(again, env={"WANDB_API_KEY": "k"})
         assert reply["results"][0]["outcome"] == "configured"
+
+
+def chained(name: str, on: str, rest: str = "") -> str:
+    return job("{script: x}", name=name, rest=f"  dependsOn: [{{job: {on}}}]\n{rest}")
+
+
+async def test_a_circle_of_dependencies_is_refused_with_its_path(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await refused(api, f"{chained('a', 'c')}---\n{chained('b', 'a')}---\n"
+                              f"{chained('c', 'b')}")  # fmt: skip
+        assert reply.count("makes a circle") == 1
+        path = "batchjob/a -> batchjob/c -> batchjob/b -> batchjob/a"
+        assert f"f.yaml:6:21: spec.dependsOn[0].job makes a circle: {path}" in reply
+        assert "batchjob/a -> batchjob/a;" in await refused(api, chained("a", "a"))
+
+
+async def test_a_circle_that_the_store_closes_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        reply = await api.apply(chained("a", "b"))
+        (warning,) = reply["warnings"]
+        assert "spec.dependsOn[0].job is `b`, and there is no BatchJob of that name" in warning
+        taking = job("{script: x}", name="b", rest="  tasks: {fromResults: {job: a}}\n")
+        assert "spec.tasks.fromResults makes a circle: batchjob/b -> batchjob/a" in await refused(
+            api, taking
+        )
+
+
+async def test_a_condition_on_results_that_is_none_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        rest = "  tasks: {fromResults: {job: a, where: stat = 3}}\n"
+        reply = await refused(api, job("{script: x}", rest=rest))
+        assert "spec.tasks.fromResults.where: the condition is wrong: no such column: stat" in reply
+
+
+async def test_who_waits_for_what_is_deleted_is_told(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(f"{chained('y', 'x')}---\n{job('{script: x}', name='x')}")
+        await api.fleet.settle()
+        reply = await api.ask(verb="delete", keys=["batchjob/x"])
+        (result,) = reply["results"]
+        assert result["message"] == "batchjob/y waits for it until it is applied again"

@@ -72,6 +72,8 @@ OTHER: dict[str, Any] = {
     "sandbox": {"reuse": 2},
     "budget": {"maxCost": 1},
     "cache": {"policy": "Never"},
+    "dependsOn": [{"job": "x"}],
+    "onDependencyFailed": "Skip",
     "tasks": {"items": [{"x": 1}, {"x": 3}]},
     "search": {"method": "random", "parameters": {"x": {"min": 0.0, "max": 2.0}}},
     "trials": 3,

@@ -1,0 +1,112 @@
+"""Results of one object that are the parameters of another one's tasks: what was taken, as a note
+keeps it, and whether it fits. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.controllers.trials.winner import Lacking
+from fleetctl.specs.blocks.results import FromResults, parameter_name
+from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.specs.values.hints import with_hint
+from fleetctl.specs.values.scalars import COUNT_MAX
+
+UNFIT = "ResultsUnfit"  # reason of an object that ended for want of usable results
+
+Params = Mapping[str, object]
+
+_OF_TYPE: Mapping[str, Callable[[object], bool]] = {
+    "string": lambda it: isinstance(it, str),
+    "number": lambda it: isinstance(it, int | float) and not isinstance(it, bool),
+    "integer": lambda it: isinstance(it, int) and not isinstance(it, bool),
+    "boolean": lambda it: isinstance(it, bool),
+    "object": lambda it: isinstance(it, dict),
+    "array": lambda it: isinstance(it, list),
+    "null": lambda it: it is None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """params: of each task, by its index, ascending. uid and generation: of the object and spec
+    that they are of. said: the field as it was when they were taken. stale: they are to be taken
+    anew, so nothing more begins with them.
+    """
+
+    params: Mapping[int, Params]
+    uid: str
+    generation: int
+    said: str
+    stale: bool = False
+
+    def text(self) -> str:
+        return canonical_json(
+            {
+                "rows": [[index, it] for index, it in self.params.items()],
+                "uid": self.uid,
+                "generation": self.generation,
+                "said": self.said,
+                "stale": self.stale,
+            }
+        )
+
+
+def rows_in(text: str) -> Rows | None:
+    """What a note has; None where nothing was taken yet."""
+    if not text:
+        return None
+    found = json.loads(text)
+    params = {int(index): params for index, params in found["rows"]}
+    return Rows(params, found["uid"], found["generation"], found["said"], found["stale"])
+
+
+def said_of(given: FromResults) -> str:
+    """The field as one text, by which another one is told from it."""
+    return canonical_json(given.model_dump(mode="json", exclude_defaults=True))
+
+
+def checked(
+    given: FromResults, key: str, found: Iterable[tuple[int, str | None]]
+) -> Mapping[int, Params] | Lacking:
+    """The results that were chosen, as parameters: (index, JSON text or None) of each, ascending.
+    key: of the object that they are of.
+    """
+    rows: dict[int, Params] = {}
+    for index, text in found:
+        value: Any = json.loads(text) if text is not None else None
+        if wrong := _wrong(given, value):
+            hint = (
+                f"`fleetctl results {key}` shows them; choose with `tasks.fromResults.where`, or"
+                " mend what made them, and apply this again"
+            )
+            return Lacking(
+                with_hint(f"the result of task {index} of {key} {wrong}", hint), True, UNFIT
+            )
+        rows[index] = value
+        if len(rows) > COUNT_MAX:
+            text = f"{key} has more than {COUNT_MAX:,} results"
+            return Lacking(with_hint(text, "choose with `tasks.fromResults.where`"), True, UNFIT)
+    return rows
+
+
+def _wrong(given: FromResults, value: object) -> str:
+    """Why a result cannot be parameters, as the rest of a sentence; or nothing."""
+    if value is None:
+        return "is missing: it submitted none"
+    if not isinstance(value, dict):
+        return "is not an object, so it has no names for parameters"
+    for name in value:
+        try:
+            parameter_name(name)
+        except ValueError as error:
+            return f"has a field that cannot be a parameter: {error}"
+    for name, kind in given.types.items():
+        if name not in value:
+            return f"has no `{name}`"
+        if not _OF_TYPE[kind](value[name]):
+            return f"has `{name}` {json.dumps(value[name])[:80]}, which is not of type `{kind}`"
+    return ""

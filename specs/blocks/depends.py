@@ -1,0 +1,62 @@
+"""What work waits for before any of it begins: `dependsOn` of BatchJob, Sweep and TrainingRun."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fleetctl.specs.values.dependencies import KIND_OF
+from fleetctl.specs.values.scalars import Name, Spec
+
+DEPENDENCIES_MAX = 100  # people read them all; a list beyond it wants one object that gathers
+
+
+class Dependency(Spec):
+    """One object that must have come to its end: exactly one of `job`, `sweep`, `trainingrun`."""
+
+    job: Name | None = Field(default=None, description="A BatchJob of the same namespace.")
+    sweep: Name | None = Field(default=None, description="A Sweep of the same namespace.")
+    trainingrun: Name | None = Field(
+        default=None, description="A TrainingRun of the same namespace."
+    )
+    condition: Literal["Succeeded", "Complete", "Failed", "Finished"] = Field(
+        default="Succeeded",
+        description="Succeeded, or Complete, Kubernetes' word for it; Failed; Finished is any end;"
+        " default Succeeded.",
+    )
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Dependency:
+        if sum(getattr(self, field) is not None for field in KIND_OF) != 1:
+            raise ValueError("a dependency needs exactly one of `job`, `sweep` and `trainingrun`")
+        return self
+
+    @property
+    def node(self) -> tuple[str, str]:
+        """Its kind and name."""
+        return self.kind, self.name
+
+    @property
+    def field(self) -> str:
+        """The field that names its object."""
+        return next(field for field in KIND_OF if getattr(self, field) is not None)
+
+    @property
+    def kind(self) -> str:
+        return KIND_OF[self.field]
+
+    @property
+    def name(self) -> str:
+        name: str = getattr(self, self.field)
+        return name
+
+
+def _named_once(value: tuple[Dependency, ...]) -> tuple[Dependency, ...]:
+    twice = [it for at, it in enumerate(value) if it.node in [one.node for one in value[:at]]]
+    if twice:
+        raise ValueError(f"it names {twice[0].field} `{twice[0].name}` twice")
+    return value
+
+
+Dependencies = Annotated[tuple[Dependency, ...], AfterValidator(_named_once)]
