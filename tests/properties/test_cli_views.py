@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.cli.output.live import progress_text
-from fleetctl.cli.show.lists.columns import columns
+from fleetctl.views.columns import columns
 from fleetctl.cli.show.summary import best_line, took
 from fleetctl.common.text import safe
 from fleetctl.specs.kinds.registry import KINDS

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from fleetctl.common.text import plural, usd
-from fleetctl.views.objects import View, mapping
-
-
-def endpoint_servers(seen: View) -> Sequence[Mapping[str, object]]:
-    """As its gateway found them last."""
-    servers = seen.status.get("servers")
-    return [mapping(it) for it in servers] if isinstance(servers, list) else []
+from fleetctl.views.columns import endpoint_servers
+from fleetctl.views.objects import View
 
 
 def endpoint_lines(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:

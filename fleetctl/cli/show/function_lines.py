@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fleetctl.common.text import HOUR_S, plural, usd
-from fleetctl.views.objects import View, mapping
+from fleetctl.views.objects import View
 
 
 def function_lines(seen: View, now_s: float) -> Iterator[tuple[str, str]]:
@@ -24,13 +24,6 @@ def function_lines(seen: View, now_s: float) -> Iterator[tuple[str, str]]:
         parts.append(f"{each} while it exists: {many}")
     if parts:
         yield "Cost", ", ".join(parts)
-
-
-def per_hour(seen: View) -> str:
-    """`$63.20`; `unknown`; empty where nothing that costs stays warm."""
-    warm = mapping(seen.status.get("warm"))
-    rate = _number(warm.get("usdPerSecond"))
-    return "" if not warm else "unknown" if rate is None else usd(rate * HOUR_S)
 
 
 def _number(value: object) -> float | None:

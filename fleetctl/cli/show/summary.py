@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from fleetctl.cli.show.lists.columns import last_line
 from fleetctl.common.text import assignments, duration, plural, safe, scalar, shorten
 from fleetctl.specs.kinds.registry import unit_called
+from fleetctl.views.columns import last_line
 from fleetctl.views.objects import FAILED, SUCCEEDED, View, fix, mapping, why
 from fleetctl.views.reading import Reading
 from fleetctl.views.tasks import Task

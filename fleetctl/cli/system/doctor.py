@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.show.endpoint_lines import endpoint_servers
 from fleetctl.common.errors import StoreError
 from fleetctl.common.home import LOG, home
 from fleetctl.common.text import plural, safe
@@ -20,6 +19,7 @@ from fleetctl.daemon.reach.client import ping
 from fleetctl.daemon.reach.patience import Unanswered
 from fleetctl.daemon.reach.spawn import holder
 from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
+from fleetctl.views.columns import endpoint_servers
 from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.reading import open_reading
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from fleetctl.cli.show.lists.columns import columns, filled
 from fleetctl.cli.show.lists.task_columns import TaskColumns, task_row
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.reader import ResourceRow, RunRow
+from fleetctl.views.columns import columns, filled
 from fleetctl.views.objects import View, view
 from fleetctl.views.tasks import attempt
 

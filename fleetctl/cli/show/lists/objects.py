@@ -5,12 +5,12 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.show.lists.columns import NAMESPACE, columns, filled, labels_asked
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import safe
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
+from fleetctl.views.columns import NAMESPACE, columns, filled, labels_asked
 from fleetctl.views.kinds import Target, kinds_of, target, target_of
 from fleetctl.views.objects import (
     View,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fleetctl.cli.show.lists.columns import NONE, WHY_CHARS_MAX, last_line
 from fleetctl.common.text import age, assignments, duration, safe, shorten, usd
+from fleetctl.views.columns import NONE, WHY_CHARS_MAX, last_line
 from fleetctl.views.objects import View, parsed
 from fleetctl.views.tasks import Task, task_usd
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetctl.cli.show.lists.columns import NONE, Column
 from fleetctl.common.errors import NotFound
 from fleetctl.common.home import home
 from fleetctl.common.text import byte_size
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.values.namespaces import asset_name
+from fleetctl.views.columns import NONE, Column
 from fleetctl.views.objects import READY, View
 
 

@@ -1,4 +1,5 @@
-"""What each table shows: a header and one row a thing. Pure; get.py prints them.
+"""What each table shows: a header and one row a thing. Pure; `get` prints them, and the operator
+writes them into statuses for kubectl.
 
 Columns are for people and may grow; scripts read `-o json`.
 """
@@ -8,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from fleetctl.cli.show.endpoint_lines import endpoint_servers
-from fleetctl.common.text import age, duration, safe, scalar, shorten, usd
+from fleetctl.common.text import HOUR_S, age, duration, safe, scalar, shorten, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
@@ -194,9 +194,21 @@ def _containers(seen: View, _now_s: float) -> str:
 
 def _warm(seen: View, _now_s: float) -> str:
     """What its warm containers cost."""
-    from fleetctl.cli.show.function_lines import per_hour
-
     return per_hour(seen) or NONE
+
+
+def per_hour(seen: View) -> str:
+    """`$63.20`; `unknown`; empty where nothing that costs stays warm."""
+    warm = mapping(seen.status.get("warm"))
+    rate = warm.get("usdPerSecond")
+    known = isinstance(rate, (int, float))
+    return "" if not warm else usd(rate * HOUR_S) if known else "unknown"  # type: ignore[operator]
+
+
+def endpoint_servers(seen: View) -> Sequence[Mapping[str, object]]:
+    """As its gateway found them last."""
+    servers = seen.status.get("servers")
+    return [mapping(it) for it in servers] if isinstance(servers, list) else []
 
 
 def _source(seen: View, _now_s: float) -> str:

@@ -1,0 +1,1 @@
+"""The controller in a cluster: custom resources are the desired state."""
