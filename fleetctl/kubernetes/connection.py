@@ -45,7 +45,8 @@ TRIES = 4
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 5.0
 # A watch that is silent for longer than this is dead: bookmarks come about every minute.
 WATCH_SILENCE_S = 90.0
-CONNECTIONS_MAX = 32
+# Each live run of the provider holds a websocket, and calls go beside them.
+CONNECTIONS_MAX = 2000
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Safe to make again although nobody knows what became of the last try.
 IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})

@@ -46,7 +46,7 @@ class ClusterGpus(Spec):
 
 
 class ClusterVolumes(Spec):
-    """What PersistentVolumeClaims are made for Volumes. Those that are there are used as they are."""
+    """What claims are made for Volumes. Those that are there already are used as they are."""
 
     storage_class: NonEmptyText | None = Field(
         default=None, description="Storage class; default: the cluster's own."

@@ -7,6 +7,7 @@
          ... --services NAME=C,...                    and the logs of its services from there
          ... --stay yes                              this process lives as long as the sandbox
          ... --more yes                              and then others; see turns.py
+  turns  --dir D                                     the same from the first on, all over stdin
   stop   --dir D --run NAME --grace S                end it; returns at once
   leave  --dir D                                     the sandbox may end now
   relay  --dir D --run NAME                          carry its model calls over stdin and stdout
@@ -50,6 +51,10 @@ def main(argv: list[str]) -> int:
         except BrokenPipeError:
             return 0  # nobody reads any more
         return code
+    if verb == "turns":
+        from fleetctl.guest.remote.verbs.turns import attach_in_turn
+
+        return attach_in_turn()
     if verb == "relay":
         from fleetctl.guest.remote.relay.join import join
 
@@ -62,7 +67,7 @@ def main(argv: list[str]) -> int:
         return verbs.stop(options["--run"], float(options["--grace"]))
     if verb == "leave":
         return verbs.leave()
-    os.write(2, b"fleetctl: the verb must be one of idle, attach, stop, leave and relay\n")
+    os.write(2, b"fleetctl: the verb must be one of idle, attach, turns, stop, leave and relay\n")
     return USAGE
 
 
