@@ -18,7 +18,7 @@ from fleetctl.specs.blocks.kubernetes import ClusterSettings
 SORT = "kubernetes"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Link:
     """One namespace of one cluster. settings: what the Provider object says of it."""
 

@@ -34,7 +34,7 @@ def relay_command(guest: str, run: str) -> list[str]:
     return inside(verb(guest, "relay", "--run", run))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Line:
     """A command in a pod whose output is the frames of a run, and then of others where it takes
     more orders.
