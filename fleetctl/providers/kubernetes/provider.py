@@ -47,7 +47,7 @@ from fleetctl.specs.blocks.template import Template
 LEAVE_S, LEAVE_PART = 300.0, 0.2
 
 CONTRACT = Contract(
-    visibility_bound_s=5.0,  # of what the watch tells; a look by name is never stale
+    visibility_bound_s=3.0,  # of what the watch tells; a look by name is never stale
     list_shows_finished=False,  # what has ended is deleted once its end is on our disk
     strong_get=True,
     name_scope="live",  # within a namespace, as long as the Job is there

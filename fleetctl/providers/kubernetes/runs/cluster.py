@@ -10,14 +10,18 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 
-from fleetctl.common.errors import Unavailable
+from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.common.tasks import cancel
+from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import Object
 from fleetctl.kubernetes.informer import Informer
 from fleetctl.providers.kubernetes.connection.client import Link
+from fleetctl.providers.kubernetes.connection.errors import certain
 from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME
 from fleetctl.providers.kubernetes.runs import statuses
+from fleetctl.providers.remote.connection.asking import ASK_AGAIN_S
 
+SYNC_LOOK_S = 0.2  # between two looks at whether a first list has failed
 LAST_KEPT_MAX = 10_000  # pods that are gone, as they were last
 
 
@@ -38,28 +42,33 @@ class Cluster:
         self._tasks = [asyncio.ensure_future(one.run()) for one in self._informers]
 
     async def ready(self, *, deadline_s: float) -> None:
-        """Once both lists are here. Raises Unavailable."""
-        try:
-            async with asyncio.timeout(deadline_s):
-                for informer in self._informers:
-                    await informer.synced.wait()
-        except TimeoutError as error:
-            why = next((one.trouble for one in self._informers if one.trouble is not None), None)
-            message = f": {why}" if why is not None else ""
-            raise Unavailable(
-                f"the Jobs of namespace `{self.link.namespace}` cannot be listed{message}",
-                retry_after_s=5.0,
-                account=isinstance(why, Unavailable) and why.account,
-                hint="" if why is None else why.hint,
-            ) from error
+        """Once both lists are here. Raises Unavailable when they do not come, with why."""
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + deadline_s
+        for informer in self._informers:
+            while not informer.synced.is_set():
+                why = informer.trouble
+                if why is not None or loop.time() >= until_s:
+                    raise self._deaf(why)
+                try:
+                    async with asyncio.timeout(SYNC_LOOK_S):
+                        await informer.synced.wait()
+                except TimeoutError:
+                    continue
+
+    def _deaf(self, why: FleetctlError | None) -> Unavailable:
+        what = f"the Jobs of namespace `{self.link.namespace}` cannot be listed"
+        if isinstance(why, ApiError | Unavailable):
+            told = certain(why, what)
+            if isinstance(told, Unavailable):
+                return told
+        return Unavailable(f"{what}: nothing is heard", retry_after_s=ASK_AGAIN_S)
 
     @property
     def troubled(self) -> Unavailable | None:
         """Why nothing is heard of the namespace now."""
-        for informer in self._informers:
-            if informer.trouble is not None:
-                return Unavailable(str(informer.trouble), hint=informer.trouble.hint)
-        return None
+        why = next((one.trouble for one in self._informers if one.trouble is not None), None)
+        return None if why is None else self._deaf(why)
 
     def jobs(self) -> list[Object]:
         return list(self._jobs.values())
