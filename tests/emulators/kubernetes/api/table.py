@@ -1,0 +1,126 @@
+"""Objects as rows of a table, as kubectl asks for them (`as=Table`), and as metadata alone."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import time
+from typing import Any
+
+from tests.emulators.kubernetes.api.call import Call
+from tests.emulators.kubernetes.api.columns import BUILTIN, Column
+from tests.emulators.kubernetes.api.schemas import version_of
+from tests.emulators.kubernetes.store.objects import Entry
+from tests.emulators.kubernetes.store.resources import Resource
+from tests.emulators.kubernetes.store.times import age
+
+META = "meta.k8s.io/v1"
+
+
+def wanted(call: Call) -> bool:
+    """Whether a table comes first in what is accepted."""
+    return "as=Table" in call.accept.partition(",")[0]
+
+
+def metadata_only(call: Call) -> bool:
+    return "as=PartialObjectMetadata" in call.accept
+
+
+def metadata_of(entry: Entry) -> dict[str, Any]:
+    head = {"kind": "PartialObjectMetadata", "apiVersion": META}
+    return {**head, "metadata": entry.object["metadata"]}
+
+
+def metadata_list(entries: list[Entry], metadata: dict[str, Any]) -> dict[str, Any]:
+    head = {"kind": "PartialObjectMetadataList", "apiVersion": META}
+    return {**head, "metadata": metadata, "items": [metadata_of(it) for it in entries]}
+
+
+def of_entries(call: Call, entries: list[Entry], metadata: dict[str, Any]) -> dict[str, Any]:
+    columns, now_s = _columns(call.found(), call.version), time.time()
+    how = call.query.get("includeObject", "Metadata")
+    rows = []
+    for entry in entries:
+        row: dict[str, Any] = {"cells": [it.cell(entry.object, now_s) for it in columns]}
+        if how == "Metadata":
+            row["object"] = metadata_of(entry)
+        elif how == "Object":
+            row["object"] = entry.object
+        rows.append(row)
+    return {
+        "kind": "Table",
+        "apiVersion": META,
+        "metadata": metadata,
+        "columnDefinitions": [it.definition() for it in columns],
+        "rows": rows,
+    }
+
+
+def of_status(call: Call, status: dict[str, Any]) -> dict[str, Any]:
+    return status
+
+
+def _columns(resource: Resource, version: str) -> tuple[Column, ...]:
+    if resource.definition is None:
+        return BUILTIN.get(resource.key, BUILTIN["", ""])
+    told = version_of(resource, version).get("additionalPrinterColumns")
+    if not told:
+        return BUILTIN["", ""]
+    return BUILTIN["", ""][:1] + _custom(json.dumps(told))
+
+
+@functools.lru_cache(maxsize=256)
+def _custom(told: str) -> tuple[Column, ...]:
+    return tuple(_printer_column(it) for it in json.loads(told))
+
+
+def _printer_column(told: dict[str, Any]) -> Column:
+    path, kind = _path(told["jsonPath"]), told["type"]
+
+    def cell(stored: dict[str, Any], now_s: float) -> Any:
+        values = [it.value for it in path.find(stored)]
+        if not values:
+            return None
+        if kind == "date":
+            return _age(values[0], now_s)
+        if kind == "string":
+            return ",".join(it if isinstance(it, str) else _json(it) for it in values)
+        value = values[0]
+        fits = {"integer": int, "number": int | float, "boolean": bool}[kind]
+        return value if isinstance(value, fits) else None
+
+    return Column(
+        told["name"],
+        cell,
+        type=kind,
+        format=told.get("format", ""),
+        priority=told.get("priority", 0),
+        description=told.get("description")
+        or f"Custom resource definition column (in JSONPath format): {told['jsonPath']}",
+    )
+
+
+def _age(value: Any, now_s: float) -> str:
+    try:
+        return age(value, now_s)
+    except (TypeError, ValueError):
+        return "<invalid>"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _path(text: str) -> Any:
+    """Kubernetes' dialect: it begins with a dot, and dots in names are escaped."""
+    from jsonpath_ng.ext import parse
+
+    quoted = re.sub(
+        r"\.((?:[^.\[\]\\\"'() ]|\\.)+)", lambda it: f'."{it[1].replace(chr(92), "")}"', text
+    )
+    quoted = re.sub(r"@\.\"(\w+)\"", r"@.\1", quoted)
+    quoted = re.sub(
+        r"\['((?:[^'\\]|\\.)+)'\]", lambda it: f'."{it[1].replace(chr(92), "")}"', quoted
+    )
+    return parse("$" + quoted)
