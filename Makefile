@@ -22,7 +22,7 @@ help:
 	@echo "make check     a minute: linters, types, imports, most unit and property tests, 200 lives"
 	@echo "make test      all that, and every other test"
 	@echo "make docs      the documentation as pages below site/"
-	@echo "make reference what docs/reference and specs/schemas generate from the code"
+	@echo "make reference what docs/reference, specs/schemas and deploy/crds have from the code"
 	@echo "make bench     the measured table of docs/reference/figures.md"
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller, then of all of a training"
@@ -78,6 +78,7 @@ docs: setup
 
 reference: setup
 	$(BIN)/python -m fleetctl.manifest.schemas
+	$(BIN)/python -m fleetctl.operator.crds.write deploy/crds
 	$(BIN)/python -m tests.docs.reference
 
 unit: setup

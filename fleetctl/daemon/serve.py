@@ -1,6 +1,7 @@
 """The controller process: store, providers, engine and socket put together, and an orderly end.
 
-Called by `fleetctl up`; `apply` starts it in the background. Decides nothing itself.
+Called by `fleetctl up`; `apply` starts it in the background. Decides nothing itself. The operator
+puts the same parts together (operator/process.py).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
     from fleetctl.daemon.retention import engine_settings
     from fleetctl.wiring.accounts import open_store
 
-    _log_to_stderr()
+    log_to_stderr()
     runner, settings = asyncio.Runner(loop_factory=loop_factory()), engine_settings()
     store = open_store(home, SystemClock())
     try:
@@ -74,7 +75,7 @@ async def _serve(
     from fleetctl.engine.execute.secrets import SecretValues
 
     secrets = SecretValues(store, os.environ)
-    engine, accounts = _engine(home, store, settings, secrets)
+    engine, accounts = engine_of(home, store, settings, secrets)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, engine.stop)
@@ -83,17 +84,17 @@ async def _serve(
         engine.market,
         secrets,
         shutdown=engine.stop,
-        forecaster=partial(_forecast, home, engine.state.providers),
+        forecaster=partial(forecast_of, home, engine.state.providers),
         adopter=Adopter(engine.state, engine.market, accounts.orphans),
     )
-    _recover(home, engine, accounts)
+    recover(home, engine, accounts)
     door = Door(home, api)
     await door.open()
     watches = [
         asyncio.ensure_future(_idle(engine, api, idle_exit_s)),
         asyncio.ensure_future(door.keep_open()),
     ]
-    _calm_collector()
+    calm_collector()
     if foreground:
         print(f"controller runs, pid {os.getpid()}; Ctrl-C ends it", file=sys.stderr)
     try:
@@ -105,7 +106,7 @@ async def _serve(
         await accounts.close()
 
 
-def _engine(
+def engine_of(
     home: Path, store: Store, settings: Settings, secrets: SecretValues
 ) -> tuple[Engine, Accounts]:
     """The engine, wired to the world, and the accounts that it works with."""
@@ -138,7 +139,7 @@ def _engine(
     return engine, accounts
 
 
-def _recover(home: Path, engine: Engine, accounts: Accounts) -> None:
+def recover(home: Path, engine: Engine, accounts: Accounts) -> None:
     """A restored store asks the providers first."""
     if (home / RESTORED).exists():
         from fleetctl.daemon.adoption.recover import Recovery
@@ -147,7 +148,7 @@ def _recover(home: Path, engine: Engine, accounts: Accounts) -> None:
         engine.state.recovery = Recovery(engine.state, engine.market, accounts.orphans, done)
 
 
-def _forecast(
+def forecast_of(
     home: Path, providers: Mapping[str, Backend], changes: Sequence[Change]
 ) -> Mapping[str, Forecast]:
     """Loads the planner with the first work that costs money: most controllers never need it."""
@@ -156,7 +157,7 @@ def _forecast(
     return forecast(home, providers, changes)
 
 
-def _calm_collector() -> None:
+def calm_collector() -> None:
     """What is loaded by now stays, and passes make little garbage in cycles: look at it rarely.
 
     A full collection over 100,000 resident objects pauses the loop for tens of milliseconds.
@@ -264,7 +265,7 @@ def _listen(home: Path) -> socket.socket:
     return listener
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
     """One line a record, with its keys; the background controller's stderr is controller.log."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Keys("%(asctime)s %(levelname)s %(name)s: %(message)s"))

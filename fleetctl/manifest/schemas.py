@@ -17,6 +17,7 @@ from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.nodes import NODES_MAX
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 from fleetctl.specs.kinds.sweep import SearchFile
+from fleetctl.specs.values.cluster_rules import KEY as RULES
 from fleetctl.specs.values.scalars import Spec
 
 DIRECTORY = Path(fleetctl.specs.__path__[0]) / "schemas"
@@ -45,12 +46,16 @@ _ENV_LIST = {
 }
 
 
-def schema_of(kind: str) -> dict[str, Any]:
-    """The schema of a whole manifest of this kind."""
+def schema_of(kind: str, *, rules: bool = False) -> dict[str, Any]:
+    """The schema of a whole manifest of this kind. rules: with those of specs/values/cluster_rules,
+    which are for API servers alone.
+    """
     models: list[type[Spec]] = [Metadata, KINDS[kind].spec, SearchFile]
     references, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
     for name, definition in definitions.items():
+        if not rules:
+            definition.pop(RULES, None)
         definitions[name] = _with_short_forms(name, _without_titles(definition))
     if "searchFrom" in KINDS[kind].files:
         _add_search_from(definitions[KINDS[kind].spec.__name__])
@@ -105,8 +110,14 @@ def _with_short_forms(name: str, definition: dict[str, Any]) -> dict[str, Any]:
         if name == "Gpu":
             forms.append(_GPU_LIST)
         return {"anyOf": forms}
+    if name in ("OwnBudget", "BudgetSpec"):
+        levels = definition["properties"]["warnAt"]
+        shape = {
+            key: levels.pop(key) for key in list(levels) if key not in ("description", "default")
+        }
+        levels["anyOf"] = [shape["items"], shape]
     env = definition.get("properties", {}).get("env")
-    if name in ("Template", "Stage", "FunctionSpec") and env is not None:
+    if name in ("Template", "Stage", "Service", "FunctionSpec") and env is not None:
         mapping = {key: env.pop(key) for key in list(env) if key != "description"}
         env["anyOf"] = [mapping, _ENV_LIST]
     return definition

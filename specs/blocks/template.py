@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    ConfigDict,
     Field,
     PrivateAttr,
     field_validator,
@@ -20,6 +21,7 @@ from pydantic import (
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.resources import Gpu, Resources
 from fleetctl.specs.blocks.services import Services
+from fleetctl.specs.values.cluster_rules import at_most_one
 from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.metrics import Metrics
 from fleetctl.specs.values.packages import OUTSIDE, is_inside
@@ -38,6 +40,7 @@ from fleetctl.specs.values.scalars import (
 WORK_FIELDS = ("python", "command", "script")
 ENDPOINTS_MAX = 16
 ONE_WORK = "a template needs exactly one of `python`, `command`, `script` and `prompt`"
+ONE_ORIGIN = "a source needs exactly one of `git` and `path`"
 # What a template may say beside `prompt`: there is no sandbox.
 BESIDE_PROMPT = frozenset({"prompt", "timeout_seconds"})
 # What a Function says for all tasks that call it, and no template beside it.
@@ -132,6 +135,8 @@ class GitSource(Spec):
 class Source(Spec):
     """Code that the task works on: exactly one of `git` and `path`."""
 
+    model_config = ConfigDict(json_schema_extra=at_most_one("git", "path", message=ONE_ORIGIN))
+
     git: GitSource | None = Field(default=None, description="A git repository.")
     path: NonEmptyText | None = Field(
         default=None, description="A directory on this machine, relative to the manifest's own."
@@ -148,7 +153,7 @@ class Source(Spec):
     @model_validator(mode="after")
     def _has_one_origin(self) -> Source:
         if (self.git is None) == (self.path is None):
-            raise ValueError("a source needs exactly one of `git` and `path`")
+            raise ValueError(ONE_ORIGIN)
         return self
 
 
@@ -202,6 +207,8 @@ VolumeMounts = Annotated[
 
 class Template(Spec):
     """What one unit runs: at most one of `python`, `command`, `script` and `prompt`."""
+
+    model_config = ConfigDict(json_schema_extra=at_most_one(*WORK_FIELDS, message=ONE_WORK))
 
     python: NonEmptyText | None = Field(
         default=None,

@@ -6,13 +6,23 @@ from collections.abc import Mapping
 from math import prod
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    model_validator,
+)
 
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
 from fleetctl.specs.blocks.template import ONE_WORK, Template
+from fleetctl.specs.values.cluster_rules import at_most_one
 from fleetctl.specs.values.scalars import COUNT_MAX, NonEmptyText, PositiveCount, Spec
 
 WRONG_ITEMS_MAX = 100
+ONE_OF_TASKS = "`tasks` needs exactly one of `items`, `matrix`, `fromFile` and `completions`"
+COUNTED_TWICE = "`tasks` already says how many there are; leave `completions` out"
 PARAMETER_NAME_LENGTH_MAX = 256  # longer ones make no usable variable
 
 
@@ -53,6 +63,10 @@ class FromFile(Spec):
 class Tasks(Spec):
     """The parameters of each task: exactly one of the fields. A stored one never has `fromFile`."""
 
+    model_config = ConfigDict(
+        json_schema_extra=at_most_one("items", "matrix", "completions", message=ONE_OF_TASKS)
+    )
+
     items: Annotated[
         tuple[dict[ParameterName, JsonValue], ...] | None, BeforeValidator(_mostly_mappings)
     ] = Field(default=None, min_length=1, description="One mapping of parameters a task.")
@@ -75,9 +89,7 @@ class Tasks(Spec):
     def _says_one_thing(self) -> Tasks:
         given = (self.items, self.matrix, self.completions, self.from_file)
         if sum(it is not None for it in given) != 1:
-            raise ValueError(
-                "`tasks` needs exactly one of `items`, `matrix`, `fromFile` and `completions`"
-            )
+            raise ValueError(ONE_OF_TASKS)
         if self.chunk is not None and self.from_file is None:
             raise ValueError("`chunk` goes with `fromFile` alone")
         if self.matrix is not None and self.count() > COUNT_MAX:
@@ -109,6 +121,10 @@ class Tasks(Spec):
 class BatchJobSpec(Execution):
     """Many independent tasks with one template."""
 
+    model_config = ConfigDict(
+        json_schema_extra=at_most_one("tasks", "completions", message=COUNTED_TWICE)
+    )
+
     template: Template = Field(description="What each task runs and in what sandbox.")
     completions: PositiveCount | None = Field(
         default=None, description="Number of tasks that differ by index alone; default 1."
@@ -127,7 +143,7 @@ class BatchJobSpec(Execution):
         if self.template.work is None:
             raise ValueError(ONE_WORK)
         if self.tasks is not None and self.completions is not None:
-            raise ValueError("`tasks` already says how many there are; leave `completions` out")
+            raise ValueError(COUNTED_TWICE)
         return self
 
     def count(self) -> int:

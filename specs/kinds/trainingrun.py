@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from fleetctl.specs.blocks.checkpoint import Checkpoint, Progress, name_it
 from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
@@ -28,6 +28,7 @@ from fleetctl.specs.blocks.template import (
     Template,
     VolumeMount,
 )
+from fleetctl.specs.values.cluster_rules import at_most_one
 from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.scalars import (
     Bool,
@@ -41,6 +42,7 @@ from fleetctl.specs.values.scalars import (
     Text,
 )
 
+ONE_AT_MOST = "a stage takes at most one of `python`, `command` and `script`"
 STAGE = "stage"  # the parameter that names the stage that is on
 # What a stage says in place of the template.
 _IN_PLACE = (
@@ -56,6 +58,8 @@ _IN_PLACE = (
 
 class Stage(Spec):
     """One step of a run; what it leaves out it takes from the template."""
+
+    model_config = ConfigDict(json_schema_extra=at_most_one(*WORK_FIELDS, message=ONE_AT_MOST))
 
     name: Name = Field(description="Unique among the stages.")
     python: NonEmptyText | None = Field(
@@ -104,7 +108,7 @@ class Stage(Spec):
     @model_validator(mode="after")
     def _has_one_work(self) -> Stage:
         if sum(getattr(self, name) is not None for name in WORK_FIELDS) > 1:
-            raise ValueError("a stage takes at most one of `python`, `command` and `script`")
+            raise ValueError(ONE_AT_MOST)
         name_it(self.resume_args or ())
         return self
 

@@ -137,6 +137,7 @@ VERBS = {
     "backup": Verb("system.backup", "copy the state to one file, while work goes on"),
     "restore": Verb("system.backup", "put back the state that `backup` wrote"),
     "status": Verb("system.controller", "tell whether the controller runs, and how much there is"),
+    "operator": Verb("system.operator", "run the controller in a Kubernetes cluster"),
     "orphans": Verb("change.orphans", "find sandboxes that no object remembers, and end them"),
     "doctor": Verb("system.doctor", "tell what this machine can do, and what would mend the rest"),
     "bundle": Verb("system.bundle", "pack what a report about a bug needs, without secrets"),

@@ -198,6 +198,7 @@ class Intents:
         self._state.store.resources.delete(uid)
         self._state.tracks.let_go(uid)
         self._state.queue.discard(uid)
+        self._state.changed(uid)
         self.wake_assets()
 
     def wake_assets(self) -> None:

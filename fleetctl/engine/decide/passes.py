@@ -255,6 +255,7 @@ class Passes:
         track.resource = replace(resource, version=version, status=text)
         moved = track.status.get("phase") != status.get("phase")
         track.status = dict(status)
+        self._state.changed(resource.uid)
         if track.dormant:
             self._intents.wake_assets()
         if moved and KINDS[resource.kind].searches:

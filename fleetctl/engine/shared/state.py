@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Protocol
 
@@ -66,10 +66,18 @@ class State:
         # Since when answers to our calls are known. By tick.py, which may start over.
         self.started_at_s = clock.now_s()
         self.recovery: Recovery | None = None  # by daemon/serve.py, before the loop runs
+        # Told the uid of an object whose status was written, or that is gone, inside the tick's
+        # transaction. By operator/process.py, before the loop runs.
+        self.on_change: Callable[[str], None] | None = None
 
     def say(self, uid: str, reason: str, message: str, *, kind: str = "Normal") -> None:
         """An event for people; written after the tick's transaction."""
         self.events.append(EventRow(uid, self.clock.now_s(), kind, reason, message))
+
+    def changed(self, uid: str) -> None:
+        """Its status was written, or it is gone."""
+        if self.on_change is not None:
+            self.on_change(uid)
 
     def poke(self, uid: str) -> None:
         """A spec changed."""

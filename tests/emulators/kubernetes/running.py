@@ -168,7 +168,7 @@ class KubernetesEmulator:
         path.chmod(0o600)
         return path
 
-    def _ask(self, name: str, **told: Any) -> Any:
+    def _ask(self, name: str, /, **told: Any) -> Any:
         request = urllib.request.Request(
             f"{self._control}/{name}", json.dumps(told).encode(), method="POST"
         )

@@ -1,0 +1,88 @@
+"""`fleetctl operator`: the controller in a cluster, whose desired state is custom resources."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.output.render import Screen
+from fleetctl.common.errors import UsageError
+from fleetctl.common.home import home
+
+LEASE_S_MIN = 3
+
+PAGE = """\
+[--watch-namespace NAME] [--lease NAME] [--lease-namespace NAME]
+         [--lease-seconds N] [--context NAME] [--kubeconfig FILE] [--health-port PORT]
+
+Run the controller in a Kubernetes cluster: custom resources say what is wanted, and
+their statuses how it stands. Of several, the one that holds the Lease works; its state
+is in $FLEETCTL_HOME. `deploy/` has what a cluster needs for it.
+
+examples:
+  fleetctl operator --health-port 8081
+  fleetctl operator --context kind-test --watch-namespace team
+  kubectl apply -f deploy/crds && kubectl apply -k deploy/kustomize
+
+exit codes:
+  0 told to end, 1 lost the lease, 3 the cluster cannot be reached by the kubeconfig
+"""
+
+
+def parser(verb: str) -> Parser:
+    made = Parser(verb, PAGE)
+    made.add_argument(
+        "--watch-namespace",
+        default="",
+        metavar="NAME",
+        help="the one namespace whose objects are looked at; default: all",
+    )
+    made.add_argument(
+        "--lease",
+        default="fleetctl-operator",
+        metavar="NAME",
+        help="the Lease that the leader holds; default: fleetctl-operator",
+    )
+    made.add_argument(
+        "--lease-namespace",
+        default="",
+        metavar="NAME",
+        help="where it is; default: that of the pod",
+    )
+    made.add_argument(
+        "--lease-seconds",
+        type=int,
+        default=15,
+        metavar="N",
+        help="how long after a leader's last sign of life another one begins; default: 15",
+    )
+    made.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
+    made.add_argument(
+        "--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, or the pod's own"
+    )
+    made.add_argument(
+        "--health-port", type=int, default=0, metavar="PORT", help="answers /healthz and /readyz"
+    )
+    return made
+
+
+def run(args: Namespace, screen: Screen) -> int:  # noqa: ARG001
+    from fleetctl.operator.process import Options, operate
+
+    if args.lease_seconds < LEASE_S_MIN:
+        raise UsageError(
+            f"--lease-seconds is {args.lease_seconds}; it must be at least {LEASE_S_MIN}",
+            hint="a leader that is slow to answer must not lose its lease for that",
+        )
+    return operate(
+        home(),
+        Options(
+            context=args.context,
+            kubeconfig=args.kubeconfig,
+            watch=args.watch_namespace,
+            lease=args.lease,
+            lease_namespace=args.lease_namespace,
+            lease_s=args.lease_seconds,
+            health_port=args.health_port,
+        ),
+    )

@@ -1,0 +1,1 @@
+"""Custom resources and the store, held to each other: pure decisions, and what carries them out."""

@@ -1,0 +1,115 @@
+"""A custom resource as decisions need it, and as the manifest that is applied. Pure.
+
+What the stored object was made from is noted on it, so that a restart applies nothing anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from fleetctl.controllers.model import Resource
+from fleetctl.specs.kinds.registry import API_VERSION, Kind
+from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+
+FINALIZER = "fleetctl.dev/confirmed-gone"
+# On a stored object: uid, generation and digest of the custom resource that it was made from.
+MADE_FROM = "fleetctl.dev/custom-resource"
+# On a custom resource: the digest of the change that may destroy work, as its condition tells it.
+APPROVE = "fleetctl.dev/approve"
+# kubectl's own copy of what was applied, which is the spec once more.
+_NOT_OURS = ("kubectl.kubernetes.io/last-applied-configuration", APPROVE, MADE_FROM)
+DIGEST_CHARS = 12
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Which custom resource, and which state of it, a stored object was made from."""
+
+    uid: str
+    generation: int
+    digest: str
+
+    def text(self) -> str:
+        return f"{self.uid} {self.generation} {self.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """held: our finalizer is on it. approved: the digest that its annotation names."""
+
+    origin: Origin
+    deleting: bool = False
+    held: bool = False
+    approved: str = ""
+
+    @property
+    def allows(self) -> bool:
+        """Whether what this change destroys may be destroyed."""
+        return self.approved == self.origin.digest
+
+
+def wanted_of(found: Object) -> Wanted:
+    metadata = found["metadata"]
+    annotations = metadata.get("annotations") or {}
+    return Wanted(
+        origin=Origin(str(metadata["uid"]), int(metadata.get("generation") or 0), digest_of(found)),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        held=FINALIZER in (metadata.get("finalizers") or ()),
+        approved=str(annotations.get(APPROVE) or ""),
+    )
+
+
+def digest_of(found: Object) -> str:
+    """Of all that an apply reads of it. Kept on it (`digest`) once its spec was let go of."""
+    kept = found.get("digest")
+    if kept is not None:
+        return str(kept)
+    text = canonical_json([found.get("spec") or {}, _labels(found), _annotations(found)])
+    return sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def origin_of(stored: Resource) -> Origin | None:
+    """None for what was not made from a custom resource."""
+    words = stored.annotations.get(MADE_FROM, "").split()
+    if len(words) != 3 or not words[1].isdecimal():
+        return None
+    return Origin(words[0], int(words[1]), words[2])
+
+
+def store_namespace(kind: Kind, namespace: str) -> str:
+    """Cluster-wide objects are in the default namespace of the store."""
+    return namespace if kind.namespaced else DEFAULT_NAMESPACE
+
+
+def manifest_text(kind: Kind, found: Object, origin: Origin) -> str:
+    """The manifest, JSON, which is YAML."""
+    metadata = found["metadata"]
+    namespaced = {"namespace": metadata["namespace"]} if kind.namespaced else {}
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": kind.name,
+        "metadata": {
+            "name": metadata["name"],
+            **namespaced,
+            "labels": _labels(found),
+            "annotations": {**_annotations(found), MADE_FROM: origin.text()},
+        },
+        "spec": found.get("spec") or {},
+    }
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _labels(found: Object) -> dict[str, str]:
+    return dict(found["metadata"].get("labels") or {})
+
+
+def _annotations(found: Object) -> dict[str, str]:
+    written = found["metadata"].get("annotations") or {}
+    return {key: text for key, text in written.items() if key not in _NOT_OURS}

@@ -1,0 +1,214 @@
+"""The operator on an emulated cluster, under the rights that deploy/ grants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fleetctl.operator.mirror.wanted import APPROVE, FINALIZER
+from fleetctl.specs.kinds.registry import KINDS
+from tests.emulators.kubernetes.running import KubernetesEmulator
+from tests.servers import forked
+from tests.servers.gates import gate
+from tests.servers.operators import (
+    ROLES,
+    ROOT,
+    Operator,
+    People,
+    account_config,
+    cluster_with_our_kinds,
+    until,
+)
+
+WRITES_MAX = 6  # of an object's life
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KubernetesEmulator]:
+    with cluster_with_our_kinds() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: KubernetesEmulator, tmp_path_factory: Any) -> Iterator[Operator]:
+    directory = tmp_path_factory.mktemp("operator")
+    one = Operator(cluster, directory / "home", account_config(cluster), directory / "log")
+    yield one
+    assert one.stop() == 0, one.log.read_text()
+    assert "Traceback" not in one.log.read_text()
+
+
+@pytest.fixture
+def people(cluster: KubernetesEmulator, operator: Operator) -> People:
+    return People(cluster)
+
+
+def job(python: str = "SUBMIT(x=1)", **more: Any) -> dict[str, Any]:
+    return {"template": {"python": python}, **more}
+
+
+def test_an_example_runs_unchanged_with_few_writes_and_one_event(
+    people: People, cluster: KubernetesEmulator, operator: Operator
+) -> None:
+    (hello,) = yaml.safe_load_all((ROOT / "docs/examples/hello.yaml").read_text())
+    cluster.forget_requests()
+    people.create(hello["kind"], "hello", hello["spec"])
+    complete = people.wait_for("BatchJob", "hello", "Complete")
+    assert complete["message"] == "3 of 3 tasks succeeded"
+    until(lambda: people.events("hello"), "its event")
+    people.delete("BatchJob", "hello")
+    people.gone("BatchJob", "hello")
+    assert sum(people.writes().values()) <= WRITES_MAX, people.writes()
+    told = [(it["type"], it["reason"], it["message"]) for it in people.events("hello")]
+    assert told == [("Normal", "Completed", "3 of 3 tasks succeeded")]
+
+
+def test_kubectl_shows_what_our_list_shows(people: People, operator: Operator) -> None:
+    people.create("BatchJob", "shown", job(completions=2, parallelism=1), labels={"team": "rlm"})
+    people.wait_for("BatchJob", "shown", "Complete")
+    status = (people.get("BatchJob", "shown") or {})["status"]
+    answer = forked.run(["get", "job", "shown"], env={"FLEETCTL_HOME": str(operator.home)})
+    titles, row = (line.split() for line in answer.stdout.splitlines()[:2])
+    ours = dict(zip(titles, row, strict=True))
+    columns = status["columns"]
+    assert (ours["STATUS"], ours["DONE"]) == (status["phase"], columns["done"])
+    assert (ours["WHERE"], ours["RETRIES"]) == (columns["where"], columns["retries"])
+    assert ours["DURATION"] == columns["duration"]
+
+
+def test_what_is_refused_says_where_and_what_and_runs_once_it_is_right(people: People) -> None:
+    wrong = job(template={"python": "SUBMIT(x=1)", "resources": {"memory": "4 tons"}})
+    people.create("BatchJob", "wrong", wrong)
+    accepted = people.wait_for("BatchJob", "wrong", "Accepted", "False")
+    assert accepted["reason"] == "Invalid"
+    assert "spec.template.resources.memory is `4 tons`" in accepted["message"]
+    assert (people.get("BatchJob", "wrong") or {})["status"]["phase"] == "Refused"
+    right = {"template": {"resources": {"memory": "1Gi"}}}
+    people.patch("BatchJob", "wrong", {"spec": right})
+    people.wait_for("BatchJob", "wrong", "Complete")
+    assert people.condition("BatchJob", "wrong", "Accepted")["status"] == "True"
+
+
+def test_a_file_of_the_operators_own_container_is_not_read(people: People) -> None:
+    people.create("Secret", "token", {"fromFile": {"TOKEN": "/etc/hostname"}})
+    accepted = people.wait_for("Secret", "token", "Accepted", "False")
+    assert accepted["reason"] == "NamesFile"
+    assert "use `fromEnv`" in accepted["message"]
+
+
+def test_an_edit_that_destroys_work_waits_for_its_annotation(people: People) -> None:
+    with gate() as door:
+        people.create("BatchJob", "edited", job(door.python()))
+        until(lambda: _status(people, "edited").get("active") == 1, "its task runs")
+        people.patch("BatchJob", "edited", {"spec": {"template": {"python": "SUBMIT(x=2)"}}})
+        accepted = people.wait_for("BatchJob", "edited", "Accepted", "False")
+        assert accepted["reason"] == "NeedsConsent"
+        assert "1 running task would be replaced" in accepted["message"]
+        assert _status(people, "edited")["active"] == 1
+        (digest,) = [
+            word.rpartition("=")[2].strip("`")
+            for word in accepted["message"].split()
+            if word.startswith(f"{APPROVE}=")
+        ]
+        people.patch("BatchJob", "edited", {"metadata": {"annotations": {APPROVE: digest}}})
+        people.wait_for("BatchJob", "edited", "Complete")
+        assert people.condition("BatchJob", "edited", "Accepted")["status"] == "True"
+
+
+def test_deletion_waits_until_nothing_of_it_runs(people: People, tmp_path: Path) -> None:
+    with gate() as door:
+        mark = f"import os; print(os.getpid()); {door.python()}"
+        people.create("BatchJob", "deleted", job(mark.replace("; \n", "\n")))
+        until(lambda: _status(people, "deleted").get("active") == 1, "its task runs")
+        assert FINALIZER in (people.get("BatchJob", "deleted") or {})["metadata"]["finalizers"]
+        people.delete("BatchJob", "deleted")
+        people.gone("BatchJob", "deleted")
+        # Nothing waits at the gate any more: what is opened lets nobody through.
+        door.open()
+        door.door.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            door.door.accept()
+
+
+def test_one_whose_finalizer_was_taken_by_hand_is_ended_all_the_same(
+    people: People, operator: Operator
+) -> None:
+    with gate() as door:
+        people.create("BatchJob", "forced", job(door.python()))
+        until(lambda: _status(people, "forced").get("active") == 1, "its task runs")
+        people.patch("BatchJob", "forced", {"metadata": {"finalizers": None}})
+        people.delete("BatchJob", "forced")
+        until(lambda: "forced" not in _listed(operator), "nothing of it is stored")
+
+
+def test_a_name_used_again_is_another_object(people: People) -> None:
+    people.create("BatchJob", "again", job("SUBMIT(x=1)"))
+    people.wait_for("BatchJob", "again", "Complete")
+    people.delete("BatchJob", "again")
+    people.gone("BatchJob", "again")
+    made = people.create("BatchJob", "again", job("SUBMIT(x=2)"))
+    people.wait_for("BatchJob", "again", "Complete")
+    assert (people.get("BatchJob", "again") or {})["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+def test_a_cut_watch_and_a_server_that_fails_lose_nothing(
+    people: People, cluster: KubernetesEmulator
+) -> None:
+    cluster.fault(verb="patch", resource="batchjobs", code=500, count=1)
+    cluster.fault(verb="patch", resource="batchjobs/status", code=429, count=2, retry_after_s=0)
+    cluster.fault(verb="patch", resource="batchjobs", lost=True, count=1, after=1)
+    people.create("BatchJob", "unlucky", job())
+    cluster.compact()
+    cluster.cut_watches("batchjobs")
+    people.create("BatchJob", "after", job())
+    people.wait_for("BatchJob", "unlucky", "Complete")
+    people.wait_for("BatchJob", "after", "Complete")
+    cluster.remove_faults()
+
+
+def test_every_kind_is_mirrored_and_ready(people: People) -> None:
+    people.create("Volume", "data", {})
+    people.create("Budget", "all", {"maxCost": 10})
+    people.create("Provider", "local", {"limits": {"maxSandboxes": 50}}, namespace="")
+    for kind, name in (("Volume", "data"), ("Budget", "all"), ("Provider", "local")):
+        found = people.wait_for(kind, name, "Ready")
+        assert found["status"] == "True"
+        people.delete(kind, name)
+        people.gone(kind, name)
+
+
+def test_the_operator_has_the_rights_that_it_uses_and_no_other(
+    people: People, cluster: KubernetesEmulator
+) -> None:
+    """Last of this file: by now it has done all that it does."""
+    used = {tuple(it.split(" ")) for it in cluster.requests()}
+    plurals = {it.plural for it in KINDS.values()}
+    granted: set[tuple[str, str]] = set()
+    for role in yaml.safe_load_all(ROLES.read_text()):
+        for rule in role.get("rules", ()):
+            assert "*" not in (*rule["resources"], *rule["verbs"])
+            granted |= {(verb, it) for verb in rule["verbs"] for it in rule["resources"]}
+    of_kinds = {it for it in granted if it[1].partition("/")[0] in plurals}
+    assert {it[1].partition("/")[0] for it in of_kinds} == plurals
+    # Of our kinds each verb is used of some; the lists are the same for all.
+    verbs = {(verb, what.partition("/")[2]) for verb, what in of_kinds}
+    done = {
+        (verb, what.partition("/")[2]) for verb, what in used if what.partition("/")[0] in plurals
+    }
+    assert verbs <= done, verbs - done
+    others = granted - of_kinds
+    assert others <= used, others - used
+
+
+def _status(people: People, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = (people.get("BatchJob", name) or {}).get("status", {})
+    return found
+
+
+def _listed(operator: Operator) -> str:
+    answer = forked.run(["get", "jobs"], env={"FLEETCTL_HOME": str(operator.home)})
+    return answer.stdout
