@@ -60,6 +60,10 @@ class Control:
     def cut_watches(self, plural: str = "*") -> int:
         return self._cluster.server.cut_watches(plural)
 
+    def cut_streams(self, name: str) -> int:
+        """Of commands in a pod."""
+        return self._cluster.server.cut_streams(name)
+
     def compact(self) -> None:
         """Watches that resume from before now meet 410."""
         self._cluster.store.compact()

@@ -109,6 +109,10 @@ class KubernetesEmulator:
         """End streams in the middle; how many there were."""
         return int(self._ask("cut_watches", plural=plural))
 
+    def cut_streams(self, name: str) -> int:
+        """End the streams of commands in a pod; how many there were."""
+        return int(self._ask("cut_streams", name=name))
+
     def compact(self) -> None:
         """Watches that resume from before now meet 410."""
         self._ask("compact")

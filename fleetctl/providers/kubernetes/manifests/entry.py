@@ -31,7 +31,7 @@ _ENTRY = f"""#!/bin/sh
 # $1: seconds in which work must begin; then the guest's program.
 dir={STATE_DIR} begin_s=$1
 shift
-trap '"$@" leave --dir $dir </dev/null >/dev/null 2>&1 &' TERM INT
+trap '"$@" leave --dir $dir --why SandboxEnded </dev/null >/dev/null 2>&1 &' TERM INT
 sh {HERE}/guest.sh idle --dir $dir --begin-s "$begin_s" &
 idle=$!
 while kill -0 $idle 2>/dev/null; do wait $idle; done

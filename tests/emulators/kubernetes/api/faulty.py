@@ -31,7 +31,8 @@ class Fault:
     verb, resource, name, user: patterns (fnmatch); resource: plural, or plural/subresource.
     code: the answer, before anything is done; 0 leaves it. lost: done, but the connection is cut
     instead of answered. slow_s: before it is done. cut: of a watch, after so many seconds. stale:
-    lists with resourceVersion=0 come from so many changes ago. seen counts what met it.
+    lists with resourceVersion=0 come from so many changes ago. page: the answer is that of a proxy
+    before the server. seen counts what met it.
     """
 
     verb: str = "*"
@@ -45,6 +46,7 @@ class Fault:
     slow_s: float = 0.0
     cut_s: float | None = None
     stale: int = 0
+    page: bool = False
     count: int = 1
     after: int = 0
     id: int = 0
@@ -104,6 +106,9 @@ class Faults:
 
     def told(self) -> list[dict[str, Any]]:
         return [asdict(it) for it in self.all]
+
+
+PAGE = "<!DOCTYPE html><html><head><title>not found</title></head><body>nginx</body></html>"
 
 
 def error_of(fault: Fault, call: Call) -> ApiError:

@@ -17,7 +17,7 @@ from tests.emulators.kubernetes.api import call as calls
 from tests.emulators.kubernetes.api import discovery, openapi
 from tests.emulators.kubernetes.api.bodies import BODY_BYTES_MAX, checked, parsed
 from tests.emulators.kubernetes.api.call import Call, User
-from tests.emulators.kubernetes.api.faulty import Cut, Fault, Faults, error_of
+from tests.emulators.kubernetes.api.faulty import PAGE, Cut, Fault, Faults, error_of
 from tests.emulators.kubernetes.api.reading import Watch, listed
 from tests.emulators.kubernetes.api.verbs import Verbs
 from tests.emulators.kubernetes.store.errors import ApiError, no_such_path
@@ -48,6 +48,7 @@ class ApiServer:
         self.streaming: dict[tuple[Key, str], Streaming] = {}
         self.below: dict[tuple[Key | str, str], Below] = {}
         self.watches: dict[int, tuple[Call, Watch, Cut]] = {}
+        self.streams: dict[int, tuple[Call, web.BaseRequest]] = {}
         self.requests: dict[str, int] = {}  # by "verb resource"
         self.away = False  # connections are cut, as while the server is down
 
@@ -77,6 +78,8 @@ class ApiServer:
         for fault in faults:
             if fault.slow_s:
                 await asyncio.sleep(fault.slow_s)
+            if fault.page:
+                return web.Response(status=fault.code, text=PAGE, content_type="text/html")
             if fault.code and not (fault.code == 410 and call.verb == "watch"):
                 raise error_of(fault, call)
         self._authorize(call)
@@ -87,7 +90,11 @@ class ApiServer:
                 raise no_such_path()
             return self._plain(request, call)
         if self._streams(call):
-            return await self.streaming[call.found().key, call.subresource](request, call)
+            self.streams[id(request)] = call, request
+            try:
+                return await self.streaming[call.found().key, call.subresource](request, call)
+            finally:
+                del self.streams[id(request)]
         if call.verb == "watch":
             return await self._watched(request, call, faults)
         code, body = self._done(call, faults)
@@ -149,6 +156,14 @@ class ApiServer:
         for _call, watch, cut in found:
             cut.done = True
             watch.nudge()
+        return len(found)
+
+    def cut_streams(self, name: str) -> int:
+        """End commands' streams of a pod without a goodbye; says how many."""
+        found = [request for call, request in self.streams.values() if call.name == name]
+        for request in found:
+            if request.transport is not None:
+                request.transport.abort()
         return len(found)
 
     def _impersonated(self, call: Call, user: User) -> User:
