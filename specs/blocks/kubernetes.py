@@ -40,8 +40,7 @@ class ClusterGpus(Spec):
     )
     names: Annotated[dict[NonEmptyText, NonEmptyText], Field(max_length=100)] = Field(
         default_factory=dict,
-        description="Value of that label for a name such as `A100`, and then no other name is"
-        " known; default: the name itself.",
+        description="The label's value for a name such as `A100`; default: the name itself.",
     )
 
 
@@ -53,8 +52,7 @@ class ClusterVolumes(Spec):
     )
     access_mode: Literal["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"] = Field(
         default="ReadWriteOnce",
-        description="Access mode; `ReadWriteMany` for tasks on several nodes; default"
-        " `ReadWriteOnce`.",
+        description="Access mode; several nodes need `ReadWriteMany`; default `ReadWriteOnce`.",
     )
     size: Size = Field(default=10 * 1024**3, description="Bytes or `10Gi`; default 10Gi.")
 
@@ -103,11 +101,11 @@ class ClusterSettings(Spec):
     )
     python_image: NonEmptyText = Field(
         default="python:{python}{slim}-bookworm",
-        description="Image of plain Python; `{slim}` is `-slim`, or empty where git is needed.",
+        description="Image of plain Python; default `python:{python}{slim}-bookworm`.",
     )
     pip_image: NonEmptyText = Field(
         default="ghcr.io/astral-sh/uv:python{python}-bookworm{slim}",
-        description="Image of Python and uv, where `image.pip` is to be installed.",
+        description="Image with uv, where there is `image.pip`; default: one of uv's own.",
     )
     package_cache: PackageCache | None = Field(
         default=None, description="Where installed packages are kept; default: nowhere."
@@ -120,8 +118,7 @@ class ClusterSettings(Spec):
     )
     pending_seconds: PositiveDuration = Field(
         default=86_400.0,
-        description="How long a Job may wait for its pod to be scheduled; then it is made anew."
-        " Default a day.",
+        description="How long a Job may wait for its pod, until it is made anew; default a day.",
     )
 
     @model_validator(mode="before")
