@@ -7,6 +7,7 @@ async with Cluster(directory, Settings()) as cluster:
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,8 +20,11 @@ from tests.emulators.kubernetes.access.certificates import (
     write_kubeconfig,
 )
 from tests.emulators.kubernetes.access.rbac import DEFAULTS, Rbac
-from tests.emulators.kubernetes.access.users import ADMIN, Users
+from tests.emulators.kubernetes.access.users import ACCOUNTS, ADMIN, Users
+from tests.emulators.kubernetes.api.bodies import parsed
+from tests.emulators.kubernetes.api.call import Call
 from tests.emulators.kubernetes.api.faulty import Faults
+from tests.emulators.kubernetes.api.scaling import Scaling
 from tests.emulators.kubernetes.api.schemas import Schemas
 from tests.emulators.kubernetes.api.server import ApiServer, request_factory
 from tests.emulators.kubernetes.api.verbs import Verbs
@@ -30,15 +34,17 @@ from tests.emulators.kubernetes.controllers.definitions import Definitions
 from tests.emulators.kubernetes.controllers.garbage import Garbage
 from tests.emulators.kubernetes.controllers.jobs import Jobs
 from tests.emulators.kubernetes.controllers.working import Recorder
+from tests.emulators.kubernetes.controllers.workloads import Workloads
+from tests.emulators.kubernetes.nodes.forwarding import Forwarding
 from tests.emulators.kubernetes.nodes.kubelet import Image, Kubelet
 from tests.emulators.kubernetes.nodes.node_life import NodeLife
 from tests.emulators.kubernetes.nodes.pods import Evictions, PodLogs
 from tests.emulators.kubernetes.nodes.scheduler import Scheduler
 from tests.emulators.kubernetes.nodes.streams import Executions
 from tests.emulators.kubernetes.settings import NodeSpec, Settings
-from tests.emulators.kubernetes.store.objects import Store, clone
+from tests.emulators.kubernetes.store.objects import Store, clone, dumps
 from tests.emulators.kubernetes.store.resources import Resources
-from tests.emulators.kubernetes.store.times import now_text
+from tests.emulators.kubernetes.store.times import now_text, text_of
 
 Object = dict[str, Any]
 PODS = ("", "pods")
@@ -54,10 +60,11 @@ class Cluster:
         self.schemas = Schemas()
         self.writer = Writer(self.store, self.resources, self.schemas)
         self.users, self.rbac, self.faults = Users(self.store), Rbac(self.store), Faults()
+        self.verbs = Verbs(self.writer)
         self.server = ApiServer(
             store=self.store,
             resources=self.resources,
-            verbs=Verbs(self.writer),
+            verbs=self.verbs,
             users=self.users,
             rbac=self.rbac,
             faults=self.faults,
@@ -69,6 +76,7 @@ class Cluster:
         self.basics = Basics(self.writer, self.recorder, self.authority.decode())
         self.jobs = Jobs(self.writer, self.recorder, backoff_s=settings.job_backoff_s)
         self.scheduler = Scheduler(self.writer, self.recorder)
+        self.workloads = Workloads(self.writer, self.recorder)
         self.kubelet = Kubelet(self.writer, self.recorder, directory)
         self.node_life = NodeLife(self.writer, self.kubelet, eviction_s=settings.eviction_s)
         self._serve_below()
@@ -131,6 +139,17 @@ class Cluster:
         metadata, spec = pod["metadata"], pod["spec"]
         return self.users.account_token(metadata["namespace"], spec["serviceAccountName"])
 
+    def _account_token_request(self, call: Call) -> tuple[int, bytes]:
+        """What `kubectl create token` asks for."""
+        self.verbs.current(call)
+        told = parsed(call)
+        seconds = (told.get("spec") or {}).get("expirationSeconds", 3600)
+        status = {
+            "token": self.users.account_token(call.namespace, call.name),
+            "expirationTimestamp": text_of(time.time() + seconds),
+        }
+        return 201, dumps({**told, "status": status})
+
     def _serve_below(self) -> None:
         logs, executions = PodLogs(self.kubelet), Executions(self.kubelet)
         evictions = Evictions(self.writer)
@@ -138,10 +157,13 @@ class Cluster:
             (PODS, "log"): logs.serve,
             (PODS, "exec"): executions.exec,
             (PODS, "attach"): executions.attach,
+            (PODS, "portforward"): Forwarding(self.kubelet).serve,
         }
         self.server.below |= {
             (PODS, "eviction"): evictions.evict,
             (PODS, "binding"): evictions.bind,
+            ("*", "scale"): Scaling(self.writer, self.verbs).serve,
+            (ACCOUNTS, "token"): self._account_token_request,
         }
 
     def _furnish(self) -> None:

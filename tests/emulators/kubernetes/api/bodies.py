@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from tests.emulators.kubernetes.api import protobuf
 from tests.emulators.kubernetes.api.call import Call
 from tests.emulators.kubernetes.schema import nodes
 from tests.emulators.kubernetes.schema.nodes import Node, child, item, resolved, type_of
@@ -23,10 +24,7 @@ _GO = {"integer": "int32", "boolean": "bool", "string": "string", "number": "flo
 def parsed(call: Call) -> Any:
     """JSON, or YAML where that is said. Raises ApiError 400."""
     if "protobuf" in call.content_type:
-        raise ApiError(
-            415,
-            f"the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}",
-        )
+        return protobuf.decoded(call.body)
     try:
         if "yaml" in call.content_type and not call.body.lstrip().startswith(b"{"):
             import yaml

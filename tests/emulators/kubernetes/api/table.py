@@ -16,6 +16,9 @@ from tests.emulators.kubernetes.store.resources import Resource
 from tests.emulators.kubernetes.store.times import age
 
 META = "meta.k8s.io/v1"
+# Names with escaped dots, plain or in brackets.
+_NAME = r"(?:[^.\[\]\\\']|\\.)"
+_ESCAPED = re.compile(rf"\.({_NAME}*\\.{_NAME}*)|\['({_NAME}+)'\]")
 
 
 def wanted(call: Call) -> bool:
@@ -116,11 +119,4 @@ def _path(text: str) -> Any:
     """Kubernetes' dialect: it begins with a dot, and dots in names are escaped."""
     from jsonpath_ng.ext import parse
 
-    quoted = re.sub(
-        r"\.((?:[^.\[\]\\\"'() ]|\\.)+)", lambda it: f'."{it[1].replace(chr(92), "")}"', text
-    )
-    quoted = re.sub(r"@\.\"(\w+)\"", r"@.\1", quoted)
-    quoted = re.sub(
-        r"\['((?:[^'\\]|\\.)+)'\]", lambda it: f'."{it[1].replace(chr(92), "")}"', quoted
-    )
-    return parse("$" + quoted)
+    return parse("$" + _ESCAPED.sub(lambda it: f'."{(it[1] or it[2]).replace(chr(92), "")}"', text))
