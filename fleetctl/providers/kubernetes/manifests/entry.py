@@ -84,10 +84,10 @@ _INSIDE = (
     "${PYTHONPATH:+:$PYTHONPATH}; export PATH PYTHONPATH; }; "
     'exec "$@"'
 )
-# Input is bytes of variables, then an order to its end. A byte at a time: all else reads ahead.
-_ORDERED = (
-    'eval "$(dd bs=1 count="$1" 2>/dev/null)"; size=$2; shift 2; head -c "$size" | "$@" --order -'
-)
+# Input begins with bytes of variables; read a byte at a time, as all else reads ahead.
+_GIVEN = 'eval "$(dd bs=1 count="$1" 2>/dev/null)"; shift; exec "$@"'
+# It is an order, of so many bytes, and then it ends.
+_ORDERED = 'size=$1; shift; head -c "$size" | "$@" --order -'
 
 
 def inside(argv: list[str]) -> list[str]:
@@ -95,9 +95,14 @@ def inside(argv: list[str]) -> list[str]:
     return ["sh", "-c", _INSIDE, "fleetctl", *argv]
 
 
-def ordered(variables: int, order: int, argv: list[str]) -> list[str]:
-    """The same of a guest in shell, whose input is so many bytes of variables and of its order."""
-    return inside(["sh", "-c", _ORDERED, "fleetctl", str(variables), str(order), *argv])
+def given(variables: int, argv: list[str]) -> list[str]:
+    """A command whose input begins with so many bytes of variables, as a shell exports them."""
+    return ["sh", "-c", _GIVEN, "fleetctl", str(variables), *argv] if variables else argv
+
+
+def ordered(order: int, argv: list[str]) -> list[str]:
+    """The guest in shell, whose input is an order of so many bytes."""
+    return ["sh", "-c", _ORDERED, "fleetctl", str(order), *argv]
 
 
 @cache

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fleetctl.guest.ship.order_text import order_input
 from fleetctl.providers.kubernetes.connection.channel import STDOUT, Channel, run
 from fleetctl.providers.kubernetes.connection.client import Link
-from fleetctl.providers.kubernetes.manifests.entry import GUESTS, STATE_DIR, inside, ordered
+from fleetctl.providers.kubernetes.manifests.entry import GUESTS, STATE_DIR, given, inside, ordered
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.remote.sandboxes.base import At, Work
 
@@ -62,13 +62,22 @@ class Line:
 
 
 async def begin(link: Link, pod: str, guest: str, run_name: str, work: Work, at: At) -> Line:
-    """Hand a run to a pod. Sent again it begins nothing: the guest's latch sees to that."""
+    """Hand a run to a pod. Sent again it begins nothing: the guest's latch sees to that.
+
+    Its secrets are in the environment of what begins it, where `exec` finds them.
+    """
+    exports = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in work.secrets.items()).encode()
+    order = order_input(work.order, posix=True) if guest == "posix" else b""
+    words = verb(guest, "turns")
     if guest == "posix":
-        return await _begin_posix(link, pod, run_name, work, at)
-    argv = inside(verb(guest, "turns"))
+        words = ordered(len(order), verb(guest, "attach", "--run", run_name, *at.words()))
+    argv = inside(given(len(exports), words))
     channel = await run(link, pod, argv, container=MAIN, stdin=True)
-    line = Line(channel, takes_more=bool(work.order["reusable"]))
-    await hand(line, run_name, work)
+    more = guest != "posix" and bool(work.order["reusable"])
+    line = Line(channel, takes_more=more)
+    await channel.send(exports + order)
+    if guest != "posix":
+        await hand(line, run_name, Work(work.order))
     return line
 
 
@@ -82,13 +91,3 @@ async def hand(line: Line, run_name: str, work: Work) -> None:
 async def follow(link: Link, pod: str, guest: str, run_name: str, at: At) -> Line:
     argv = inside(verb(guest, "attach", "--run", run_name, *at.words()))
     return Line(await run(link, pod, argv, container=MAIN), takes_more=False)
-
-
-async def _begin_posix(link: Link, pod: str, run_name: str, work: Work, at: At) -> Line:
-    exports = "".join(f"export {k}={shlex.quote(v)}\n" for k, v in work.secrets.items()).encode()
-    order = order_input(work.order, posix=True)
-    words = verb("posix", "attach", "--run", run_name, *at.words())
-    argv = ordered(len(exports), len(order), words)
-    channel = await run(link, pod, argv, container=MAIN, stdin=True)
-    await channel.send(exports + order)
-    return Line(channel, takes_more=False)
