@@ -18,6 +18,7 @@ from fleetctl.providers.kubernetes.connection.client import Connection, Link
 from fleetctl.providers.kubernetes.connection.errors import asking, is_not_found
 from fleetctl.providers.kubernetes.manifests.entry import STATE_DIR, inside
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
+from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME
 from fleetctl.providers.kubernetes.runs import statuses
 from fleetctl.providers.kubernetes.runs.sandboxes import parts
 from fleetctl.providers.remote.sandboxes import exec
@@ -77,11 +78,15 @@ class KubernetesEntering:
 
     async def _pod(self, link: Link, place: Place) -> str:
         """Raises Refused when it is over."""
-        _, name = parts(place.handle)
+        job, name = parts(place.handle)
         found = None
         try:
             async with asking(f"run `{place.run}` cannot be looked up", deadline_s=CALL_S):
-                found = await link.get("pods", name)
+                if name:
+                    found = await link.get("pods", name)
+                else:
+                    made = await link.list("pods", {"labelSelector": f"{JOB_NAME}={job}"})
+                    found = next(iter(made), None)
         except ApiError as error:
             if not is_not_found(error):
                 raise
@@ -89,7 +94,7 @@ class KubernetesEntering:
             raise Refused(
                 f"the pod of run `{place.run}` is gone, so no command can join it", hint=ENDED_HINT
             )
-        return name
+        return statuses.name_of(found)
 
 
 def _words(place: Place, argv: tuple[str, ...]) -> list[str]:

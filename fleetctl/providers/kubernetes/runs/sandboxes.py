@@ -146,7 +146,7 @@ class JobSandboxes:
             return None
         name = statuses.name_of(job)
         pod = cluster.pod_of(name) or await self._listed_pod(cluster.link, name)
-        return f"{name}/{statuses.name_of(pod) if pod is not None else ''}"
+        return handle_of(job, pod)
 
     async def line(self, handle: str, run: str) -> Talk:
         """See Lines of the relay."""
@@ -210,8 +210,7 @@ class JobSandboxes:
             raise cluster.troubled
         found = []
         for job in cluster.jobs():
-            carried, name = tags_of(job), statuses.name_of(job)
-            handle = f"{name}/{statuses.name_of(cluster.pod_of(name) or {})}"
+            carried, handle = tags_of(job), handle_of(job, cluster.pod_of(statuses.name_of(job)))
             if not statuses.is_leaving(job) and not self.ends.lately(handle):
                 found.append(Owned(names.run_of(carried), handle, names.made_at_s(carried)))
         return found
@@ -316,6 +315,10 @@ def parts(handle: str) -> tuple[str, str]:
     """(name of the Job, name of its pod or "")."""
     job, _, pod = handle.partition("/")
     return job, pod
+
+
+def handle_of(job: Object, pod: Object | None) -> str:
+    return f"{statuses.name_of(job)}/{statuses.name_of(pod or {})}"
 
 
 def guest_of(found: Object) -> str:
