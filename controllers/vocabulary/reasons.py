@@ -64,6 +64,7 @@ OF_WAITS = {
     "NoCapacity": "The provider has no machine of this sort free now.",
     "NoSuchMachine": "This machine never has what the template asks for.",
     "Paused": "The sandbox is paused at its provider and is started again.",
+    "NodeLost": "Its node is not heard of, so nobody can say whether its work goes on there.",
     "NoNamespace": "The cluster has no such namespace.",
     "Queued": "The provider has put the start in line.",
     "Quota": "The account's quota is reached; it starts when another sandbox ends.",

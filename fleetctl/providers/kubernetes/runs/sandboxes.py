@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from fleetctl.common.errors import Refused
+from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.contract.base import Owned
@@ -37,6 +37,7 @@ log = logging.getLogger("fleetctl.providers")
 Opened = TypeVar("Opened")
 
 OPENED_AT_ONCE = 64  # commands that are being begun
+STRANDED_AFTER_S = 15.0
 LAST_WORDS_S = 3.0  # for what a pod that ended has said to come through its line
 
 
@@ -102,6 +103,7 @@ class JobSandboxes:
         if pod is None or not statuses.is_over(pod):
             pod = await self._look(cluster.link, "pods", name) if name else None
         if pod is not None and not statuses.is_over(pod):
+            self._refuse_stranded(pod)
             return None
         if pod is not None:
             if not ours and handle not in self._read:
@@ -298,6 +300,18 @@ class JobSandboxes:
         if condition is not None:
             return statuses.fate_of_job(condition)
         return Fate(Cause.UNKNOWN)
+
+    def _refuse_stranded(self, pod: Object) -> None:
+        """Raises Unavailable: of what a node does that nobody hears of, nothing is known."""
+        node = statuses.stranded_on(pod)
+        if node:
+            name = statuses.name_of(pod)
+            raise Unavailable(
+                f"node `{node}` is not heard of, and pod `{name}` may work on there",
+                reason="NodeLost",
+                retry_after_s=STRANDED_AFTER_S,
+                hint=f"once it is certain that it is off: kubectl delete node {node}",
+            )
 
     def _changed(self, job: str) -> None:
         """Of a pod that is over nothing more comes, though its line may never break."""

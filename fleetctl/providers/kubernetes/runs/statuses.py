@@ -11,6 +11,7 @@ from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 
 # Reasons of a whole pod's status: its node went, or took its place back.
 _TAKEN = frozenset({"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
+_UNHEARD = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
 # A container that waits for one of these does not begin by waiting.
 PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerError"})
@@ -86,6 +87,15 @@ def unprepared(pod: Object) -> bool:
     """Whether its packages could not be installed, and so nothing of it began."""
     ended = (_container(pod, PREPARE).get("state") or {}).get("terminated") or {}
     return bool(ended.get("exitCode"))
+
+
+def stranded_on(pod: Object) -> str:
+    """The node that a pod was given up with, while nobody can say what became of it; or empty."""
+    if is_over(pod) or not is_leaving(pod):
+        return ""
+    disrupted = _condition(pod, "DisruptionTarget") or {}
+    lost = disrupted.get("reason") in _UNHEARD or (pod.get("status") or {}).get("reason") in _TAKEN
+    return str((pod.get("spec") or {}).get("nodeName") or "a node") if lost else ""
 
 
 def fate_of(pod: Object, *, ours: bool) -> Fate:
