@@ -48,14 +48,37 @@ TEMPLATE: Mapping[str, Role] = {
     "command": WORK,
     "script": WORK,
     "endpoints": WORK,  # by their names, and by what they call their models
-    "prompt": WORK,
+    "prompt": WORK,  # by PROMPT
     "runtime": WORK,
     "function": WORK,  # by what the Function says, once that is known; not by its name
     "timeout_seconds": RULE,
     "termination_grace_period_seconds": RULE,
     "workdir": WORK,
-    "services": WORK,
+    "services": WORK,  # by SERVICE
     "metrics": WORK,  # what is known of a unit when it is done, and what a trial counts for
+}
+
+# Of each of `services`.
+SERVICE: Mapping[str, Role] = {
+    "name": WORK,
+    "command": WORK,
+    "script": WORK,
+    "env": WORK,
+    "ready": WORK,
+    "resources": PLACE,
+    "on_exit": WORK,
+}
+
+# Of `prompt`. An answer that comes by a batch is the same answer.
+PROMPT: Mapping[str, Role] = {
+    "endpoint": WORK,
+    "model": WORK,
+    "text": WORK,
+    "messages": WORK,
+    "system": WORK,
+    "answer": WORK,
+    "parameters": WORK,
+    "mode": PLACE,
 }
 
 # What kinds that run have in common. A template is judged by its own table.
@@ -155,6 +178,8 @@ CHECKPOINT: Mapping[str, Role] = {
 
 TEMPLATE_WORK = frozenset(name for name, role in TEMPLATE.items() if role is WORK)
 _TEMPLATE_RULES = {name for name, role in TEMPLATE.items() if role is RULE}
+_SERVICE_PLACE = tuple(name for name, role in SERVICE.items() if role is not WORK)
+_PROMPT_PLACE = tuple(name for name, role in PROMPT.items() if role is not WORK)
 _FUNCTION_WORK = frozenset(name for name, role in KINDS["Function"].items() if role is WORK)
 
 
@@ -240,6 +265,14 @@ def work_of(template: Template, revision: str) -> dict[str, object]:
     work = template.model_dump(mode="json", include=set(TEMPLATE_WORK), exclude_defaults=True)
     if template.source is not None:
         work["source"] = source_told(template.source, revision)
+    services = work.get("services")
+    if isinstance(services, list):
+        work["services"] = [
+            {key: it for key, it in one.items() if key not in _SERVICE_PLACE} for one in services
+        ]
+    prompt = work.get("prompt")
+    if isinstance(prompt, dict):
+        work["prompt"] = {key: it for key, it in prompt.items() if key not in _PROMPT_PLACE}
     return work
 
 

@@ -306,6 +306,10 @@ def _is_put_aside(run: Run) -> bool:
     return run.put_aside or not run.template_hash
 
 
+# Rows of one batch; more are further batches. Each is a live run, some 10 KB of the controller.
+BATCHED_PARALLELISM = 10_000
+
+
 def policy_of(
     spec: Execution, pins: Pins = NO_PINS, *, reuse: int = 1, grace_s: float = 0.0
 ) -> Policy:
@@ -315,7 +319,7 @@ def policy_of(
     box = spec.sandbox.reuse
     template: Template | None = getattr(spec, "template", None)
     return Policy(
-        parallelism=spec.parallelism,
+        parallelism=_parallelism(spec, template),
         suspend=spec.suspend,
         active_deadline_s=spec.active_deadline_seconds,
         ttl_s=spec.ttl_seconds_after_finished,
@@ -329,6 +333,13 @@ def policy_of(
         kept_until_s=pins.kept_until_s,
         finishing_at_s=pins.finishing_at_s,
     )
+
+
+def _parallelism(spec: Execution, template: Template | None) -> int | None:
+    """Rows that wait for a server's batch are in it together, or they would be many batches."""
+    prompt = template.prompt if template is not None else None
+    batched = prompt is not None and prompt.mode == "batch"
+    return BATCHED_PARALLELISM if batched and spec.parallelism is None else spec.parallelism
 
 
 def placement_of(placement: blocks.Placement) -> Placement:

@@ -76,6 +76,7 @@ class Desired:
     prior: Prior
     waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
     held: Mapping[str, str] = field(default_factory=dict)  # run name -> why it is not over yet
+    batched: str = ""  # in which batches of a server its rows are, as a sentence; or empty
     # provider -> why it serves nobody now; of those where this object has something.
     troubles: Mapping[str, Trouble] = field(default_factory=dict)
     # template hash -> provider -> what it is to that template; not in it = nothing is known.

@@ -39,6 +39,8 @@ def under_way(
         reason, message = trouble.reason, trouble.message
     elif waiting and not moving:
         reason, message = "Waiting", waiting[0]
+    elif desired.batched:
+        reason, message = "InBatch", desired.batched
     else:
         reason, message = "InProgress", ""
     runs = any(run.state is not RunState.STARTING for run in history.live.values())

@@ -59,6 +59,7 @@ OF_WAITS = {
     "EndpointMissing": "An Endpoint that the template names is not declared.",
     "EndpointNotReady": "An Endpoint that the template names cannot be asked now; it says why.",
     "FunctionMissing": "The Function that the template names is not declared.",
+    "InBatch": "Its rows are in a batch that a model server works on; it says how far that is.",
     "KeyMissing": "The controller has no credentials for this provider.",
     "KeyRefused": "The service does not accept the key.",
     "NoCapacity": "The provider has no machine of this sort free now.",

@@ -120,6 +120,10 @@ class Status(TypedDict, total=False):
     servers: Annotated[
         Sequence[Block], "of an Endpoint: url, state, inFlight, slots, restingSeconds of each"
     ]
+    batches: Annotated[
+        Sequence[Block], "of an Endpoint: id, state, rows, done, failed, trouble of each batch"
+    ]
+    gathering: Annotated[int, "of an Endpoint: rows of `mode: batch` that wait for others"]
     latency: Annotated[
         Block, "of an Endpoint: waitingMsP50, waitingMsP95, answerMsP50, answerMsP95 of late"
     ]

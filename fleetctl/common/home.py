@@ -15,6 +15,7 @@ STORE = "store"  # the directory that one controller locks
 STATE_DB = "store/state.db"
 EVENTS_DB = "store/events.db"
 LOCK = "store/lock"
+INTERPRETERS_DB = "interpreters/runs.db"  # sandboxes that programs made, with no controller
 BALLAST = "store/ballast"  # given up when the disk is full, so that stops can still be recorded
 STORE_MARKER = "store-id"  # beside store/, so that a removed store is missed
 LAST_BACKUP = "last-backup.json"  # where the newest copy of the store is

@@ -51,7 +51,7 @@ def serve(home: Path, *, idle_exit_s: float | None, foreground: bool) -> int:
     Raises StoreError when another controller runs, or the store cannot be used, and Refused for an
     event loop that cannot be had.
     """
-    from fleetctl.daemon.event_loop import loop_factory
+    from fleetctl.common.event_loop import loop_factory
     from fleetctl.daemon.retention import engine_settings
     from fleetctl.wiring.accounts import open_store
 
@@ -72,6 +72,7 @@ async def _serve(
 ) -> None:
     from fleetctl.daemon.adoption.adopt import Adopter
     from fleetctl.daemon.api import Api
+    from fleetctl.daemon.orphan_programs import sweep_forever
     from fleetctl.engine.execute.secrets import SecretValues
 
     secrets = SecretValues(store, os.environ)
@@ -93,6 +94,7 @@ async def _serve(
     watches = [
         asyncio.ensure_future(_idle(engine, api, idle_exit_s)),
         asyncio.ensure_future(door.keep_open()),
+        asyncio.ensure_future(sweep_forever(home, every_s=settings.sweep_s)),
     ]
     calm_collector()
     if foreground:

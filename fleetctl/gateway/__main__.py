@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from fleetctl.common.event_loop import loop_factory
 from fleetctl.gateway.serving import serving
 from fleetctl.gateway.state import State
 
@@ -27,7 +28,8 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return 0
-    asyncio.run(_run(directory))
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_run(directory))
     return 0
 
 
@@ -42,11 +44,14 @@ async def _run(directory: Path) -> None:
 async def _until_ended(state: State) -> None:
     heard_s = time.monotonic()
     while not state.ended.is_set():
-        if state.grants or state.heard:
+        if state.leaving and not state.batches:
+            return
+        if state.grants or state.heard or state.batches:
             heard_s, state.heard = time.monotonic(), False
         if time.monotonic() - heard_s > IDLE_S:
             return
         state.kept.clean()
+        state.answers.clean()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(state.ended.wait(), LOOK_S)
 

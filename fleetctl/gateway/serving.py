@@ -11,10 +11,11 @@ from aiohttp import ClientSession, DummyCookieJar, web
 
 from fleetctl.common.tasks import cancel
 from fleetctl.gateway.asking.attempt import Connector
+from fleetctl.gateway.batching.batcher import Batcher
 from fleetctl.gateway.control.control import control_app
 from fleetctl.gateway.data.data import data_app
 from fleetctl.gateway.keeping.cache import Cache
-from fleetctl.gateway.keeping.kept import Kept
+from fleetctl.gateway.keeping.kept import BATCH_BYTES_MAX, KEPT_BATCH_S, Kept
 from fleetctl.gateway.keeping.ledger import Ledger
 from fleetctl.gateway.reach.gateway import KEY, LEDGER, PORT, SOCKET
 from fleetctl.gateway.state import State
@@ -27,19 +28,25 @@ async def serving(directory: Path, ended: asyncio.Event) -> AsyncIterator[State]
     connector = Connector(limit=0)
     client = ClientSession(connector=connector, cookie_jar=DummyCookieJar(), trust_env=False)
     cache = Cache(directory / "cache.db")
-    state = State(_key(directory), ledger, cache, kept, client, ended)
-    data, control = _runner(data_app(state)), _runner(control_app(state))
+    path = directory / "answers.db"
+    answers = Kept(path, kept_s=KEPT_BATCH_S, bytes_max=BATCH_BYTES_MAX)
+    state = State(_key(directory), ledger, cache, kept, answers, client, ended)
+    batcher = Batcher(state)
+    data, control = _runner(data_app(state, batcher)), _runner(control_app(state))
     try:
+        batcher.resume()
         await _bind(data, directory)
         await _bind_control(control, directory)
         yield state
     finally:
         await data.cleanup()
         await control.cleanup()
+        await batcher.close()
         await cancel(state.tasks)
         await client.close()
         ledger.close()
         kept.close()
+        answers.close()
 
 
 def _runner(app: web.Application) -> web.AppRunner:

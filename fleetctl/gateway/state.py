@@ -1,12 +1,14 @@
 """What the two sides of the gateway share. Control writes endpoints and grants, data the rest."""
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from aiohttp import ClientSession
 
 from fleetctl.gateway.endpoints import Endpoint, Grant, Times
+from fleetctl.gateway.keeping.batches import Batch
 from fleetctl.gateway.keeping.cache import Cache
 from fleetctl.gateway.keeping.kept import Kept
 from fleetctl.gateway.keeping.ledger import Key, Ledger
@@ -20,19 +22,26 @@ TIMED_MAX = 2048  # runs and endpoints whose times are kept
 
 @dataclass(slots=True)
 class State:
-    """granted: set once the controller said who may call; money: fires when a cap or what is set
-    aside under it changes.
+    """granted: set once the controller said who may call, and what; money: fires when a cap or what
+    is set aside under it changes. answers: of rows in batches, kept until who asked them is back.
+    batches: that servers work on, by tag; gathering: rows that wait for others, by namespace and
+    name of their endpoint. leaving: it ends once no batch is under way.
     """
 
     key: bytes = field(repr=False)
     ledger: Ledger
     cache: Cache
     kept: Kept
+    answers: Kept
     client: ClientSession
     ended: asyncio.Event
     endpoints: dict[tuple[str, str], Endpoint] = field(default_factory=dict)  # namespace, name
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)  # by token
     caps: list[SharedCap] = field(default_factory=list)
+    granted_runs: Set[str] = field(default_factory=frozenset)
+    batches: dict[str, Batch] = field(default_factory=dict)
+    gathering: Counter[tuple[str, str]] = field(default_factory=Counter)
+    leaving: bool = False
     granted: asyncio.Event = field(default_factory=asyncio.Event)
     money: Signal = field(default_factory=Signal)
     times: OrderedDict[Key, Times] = field(default_factory=OrderedDict)

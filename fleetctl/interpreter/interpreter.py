@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ from fleetctl.interpreter.asking.recursion import Bear, Recursion
 from fleetctl.interpreter.options import Children, ExecutionProfile, Options
 from fleetctl.interpreter.result import FinalOutput
 from fleetctl.interpreter.session import leaving, uploading
+from fleetctl.interpreter.session.record import Record
 from fleetctl.interpreter.session.runtime import Opener, Runtime, Tool
 from fleetctl.interpreter.session.work import Callback, Executed, Work
 
@@ -54,13 +55,16 @@ class BaseInterpreter:
         profile: ExecutionProfile,
         recursion: Recursion | None,
         opener: Opener | None = None,
+        parent: Callable[[], str] = lambda: "",
     ) -> None:
         self._options = options
+        self._recursion = recursion
         self._tools: dict[str, Tool] = {}
         asking = {} if recursion is None else dict(recursion.tools())
         # A function of the user's stands before ours of the same name.
         tools = ChainMap(self._tools, asking)
-        self._runtime = Runtime(options, tools, recursion, opener)
+        record = Record(options, recursion, parent)
+        self._runtime = Runtime(options, tools, recursion, opener, record)
         if recursion is not None:
             recursion.bear = _bearer(options, self._runtime)
         leaving.remember(self._runtime)
@@ -73,6 +77,14 @@ class BaseInterpreter:
     @property
     def provider(self) -> str:
         return self._options.provider
+
+    @property
+    def llm_usage(self) -> list[dict[str, Any]]:
+        """What code and all queries below it have used of the language model, a mapping for each
+        depth that used any (0 is this interpreter's own code): `depth`, `calls`, `tokens`, `usd`,
+        `unpriced` (calls whose price is unknown; `usd` is without them), `sandboxes`.
+        """
+        return [] if self._recursion is None else self._recursion.usage()
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -246,8 +258,13 @@ def _recursion(options: Options, sub_lm: object | None) -> Recursion | None:
         calls=options.llm_calls_max,
         sandboxes=options.sandboxes_max,
         depth_max=options.depth_max,
+        tokens=options.llm_tokens_max,
+        usd=options.llm_usd_max,
+        timeout_s=options.rlm_timeout_s,
     )
-    questions = Questions(sub_lm, budget=budget, timeout_s=options.llm_call_timeout_s)
+    questions = Questions(
+        sub_lm, budget=budget, timeout_s=options.llm_call_timeout_s, prices=options.llm_prices
+    )
     return Recursion(options, questions, budget)
 
 
@@ -267,6 +284,7 @@ def _bearer(options: Options, runtime: Runtime) -> Bear:
             ExecutionProfile.RLM_DELEGATE,
             recursion,
             runtime.open_context if within else None,
+            runtime.sandbox,
         )
         return child
 

@@ -44,6 +44,9 @@ class Interpreter(BaseInterpreter):
     max_llm_calls counts for all of them together. children: whether one works in a `context` of
     this sandbox or in a `sandbox` of its own; at_depth: whether one below max_depth is a plain
     `query` or an error (`raise`).
+    max_llm_tokens, max_llm_usd: of all calls of the model, as max_llm_calls counts them; USD by
+    llm_prices, {model: {"inputPerMillion": USD, "outputPerMillion": USD}} with `*` for any other.
+    rlm_timeout: seconds of a recursive query with all below it, which end then.
     """
 
     _default_provider = "local"
@@ -76,6 +79,10 @@ class Interpreter(BaseInterpreter):
         batch_concurrency: int = 4,
         children: Children | str = Children.CONTEXT,
         at_depth: AtDepth | str = AtDepth.QUERY,
+        max_llm_tokens: int | None = None,
+        max_llm_usd: float | None = None,
+        llm_prices: Mapping[str, Mapping[str, float]] | None = None,
+        rlm_timeout: float | None = 3600,
         default_execution_profile: ExecutionProfile | str = ExecutionProfile.RLM_DELEGATE,
         async_execute: bool = True,  # noqa: ARG002 - see the docstring
     ) -> None:
@@ -102,6 +109,10 @@ class Interpreter(BaseInterpreter):
             batch_concurrency=batch_concurrency,
             children=chosen(Children, "children", children),
             at_depth=chosen(AtDepth, "at_depth", at_depth),
+            llm_tokens_max=max_llm_tokens,
+            llm_usd_max=max_llm_usd,
+            llm_prices=dict(llm_prices or {}),
+            rlm_timeout_s=rlm_timeout,
         )
         super().__init__(options, ExecutionProfile(default_execution_profile), sub_lm, endpoint)
 

@@ -77,6 +77,10 @@ class Options:
     summary_prefix: int = 200
     llm_calls_max: int = 50  # of one interpreter and all recursive queries below it
     llm_call_timeout_s: float = 60.0
+    llm_tokens_max: int | None = None  # in and out; None = no limit, as of the next
+    llm_usd_max: float | None = None
+    llm_prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    rlm_timeout_s: float | None = 3600.0  # of a recursive query with all below it
     depth_max: int = 2  # of recursive queries
     sandboxes_max: int = 50  # that recursive queries make, in all
     batch_concurrency: int = 4  # recursive queries of one batch at once
@@ -84,7 +88,10 @@ class Options:
     at_depth: AtDepth = AtDepth.QUERY
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "idle_timeout_s", "execute_timeout_s", "llm_call_timeout_s"):
+        for name in (
+            *("timeout_s", "idle_timeout_s", "execute_timeout_s"),
+            *("llm_call_timeout_s", "rlm_timeout_s"),
+        ):
             value = getattr(self, name)
             if value is not None and not (0 < value < math.inf):
                 raise UsageError(
@@ -94,9 +101,11 @@ class Options:
             ("max_llm_calls", self.llm_calls_max, 0),
             ("max_depth", self.depth_max, 0),
             ("max_sandboxes", self.sandboxes_max, 0),
+            ("max_llm_tokens", self.llm_tokens_max, 0),
+            ("max_llm_usd", self.llm_usd_max, 0),
             ("batch_concurrency", self.batch_concurrency, 1),
         ):
-            if count < least:
+            if count is not None and not (least <= count < math.inf):
                 raise UsageError(f"{name} is `{count}`; it must be at least {least}")
         if not self.mount_path.startswith("/"):
             raise UsageError(

@@ -17,6 +17,7 @@ NAMESPACES = ("namespaces", "namespace", "ns")
 ATTEMPTS = ("attempts", "attempt", "at")
 CHECKPOINTS = ("checkpoints", "checkpoint", "ckpt")
 METRICS = ("metrics", "metric")
+INTERPRETERS = ("interpreters", "interpreter")
 # What people who come from Kubernetes and its like call things, as `get` lists them here.
 _SAID_ELSEWHERE = {
     **dict.fromkeys(("pod", "pods", "po"), "tasks job/NAME"),
@@ -31,7 +32,7 @@ _SAID_ELSEWHERE = {
     **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
     **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
 }
-_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *NAMESPACES)
+_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *NAMESPACES, *INTERPRETERS)
 
 
 class Target(NamedTuple):

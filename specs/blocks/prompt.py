@@ -100,8 +100,10 @@ class Prompt(Spec):
     parameters: PromptParameters = Field(
         default_factory=PromptParameters, description="How the model answers."
     )
-    mode: Literal["online"] = Field(
-        default="online", description="Each row is a call; the only mode, and the default."
+    mode: Literal["online", "batch"] = Field(
+        default="online",
+        description="`online`: a row is a call; `batch`: rows go by the server's batch API; default"
+        " online.",
     )
 
     @model_validator(mode="after")

@@ -18,13 +18,23 @@ from pydantic import (
 )
 
 from fleetctl.specs.values.environment import env_of
-from fleetctl.specs.values.scalars import EnvName, Name, NonEmptyText, PositiveDuration, Spec, Text
+from fleetctl.specs.values.scalars import (
+    Cpu,
+    EnvName,
+    Name,
+    NonEmptyText,
+    PositiveDuration,
+    Size,
+    Spec,
+    Text,
+)
 
 SERVICES_MAX = 8  # beside one work; more is a cluster of its own
 AUTO = "auto"
 READY_S, ASK_EVERY_S = 120.0, 0.5
 
 PORT_MAX = 65535
+_WHOLE = {"gpu": "GPU", "disk": "disk"}
 
 
 def _port(value: Any) -> int | str:
@@ -113,6 +123,24 @@ class Ready(Spec):
         return f"{self.http} at {port}" if self.http is not None else port
 
 
+class Share(Spec):
+    """What a service needs of the sandbox, beside what the work asks for."""
+
+    cpu: Cpu | None = Field(default=None, description="Cores; `500m` is half a core.")
+    memory: Size | None = Field(default=None, description="Bytes or `4Gi`.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shares_what_is_one(cls, value: Any) -> Any:
+        for name in ("gpu", "disk") if isinstance(value, dict) else ():
+            if name in value:
+                raise ValueError(
+                    f"the {_WHOLE[name]} of a sandbox is there for all in it; ask for"
+                    f" `{name}` in `template.resources`"
+                )
+        return value
+
+
 class Service(Spec):
     """A program beside the work, in its sandbox: exactly one of `command` and `script`."""
 
@@ -127,20 +155,15 @@ class Service(Spec):
     ready: Ready | None = Field(
         default=None, description="When the work may begin; default: as soon as it is started."
     )
+    resources: Share | None = Field(
+        default=None,
+        description="`cpu` and `memory` that the sandbox has beside `template.resources`; default"
+        " none.",
+    )
     on_exit: Literal["Fail", "Restart", "Ignore"] = Field(
         default="Fail",
         description="What its end means while the work runs; default Fail, of the attempt.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _has_no_resources(cls, value: Any) -> Any:
-        if isinstance(value, dict) and "resources" in value:
-            raise ValueError(
-                "a service shares the sandbox of the work, and has no `resources` of its own; add"
-                " them to `template.resources`"
-            )
-        return value
 
     @field_validator("env", mode="before")
     @classmethod

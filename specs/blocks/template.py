@@ -20,7 +20,7 @@ from pydantic import (
 
 from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.blocks.resources import Gpu, Resources
-from fleetctl.specs.blocks.services import Services
+from fleetctl.specs.blocks.services import Services, Share
 from fleetctl.specs.values.cluster_rules import at_most_one
 from fleetctl.specs.values.environment import env_of
 from fleetctl.specs.values.metrics import Metrics
@@ -267,6 +267,20 @@ class Template(Spec):
     def is_function(self) -> bool:
         """Whether its tasks run in the containers of a function."""
         return self.runtime == "function" or self.function is not None
+
+    @property
+    def sandbox_resources(self) -> Resources:
+        """What one sandbox is asked for: what the work may use, and the shares of its services.
+        Where the work has no limit, the sandbox has room for the services at least.
+        """
+        shares = [it.resources for it in self.services if it.resources is not None]
+        if not shares:
+            return self.resources
+        asked: list[Resources | Share] = [self.resources, *shares]
+        cpu = [it.cpu for it in asked if it.cpu is not None]
+        memory = [it.memory for it in asked if it.memory is not None]
+        more = {"cpu": sum(cpu) if cpu else None, "memory": sum(memory) if memory else None}
+        return self.resources.model_copy(update=more)
 
     def with_gpu(self, gpu: Gpu) -> Template:
         """The same on another GPU."""

@@ -24,7 +24,10 @@ OPENAI_KEY = "OPENAI_API_KEY"
 SERVERS_MAX = 64
 SLOTS_MAX = 4096  # of one server; more is a mistake in the file
 # What only the gateway does.
-DIRECT_WITHOUT = ("concurrency", "limits", "retry", "cache", "prices", "max_fallback_share")
+DIRECT_WITHOUT = (
+    *("concurrency", "limits", "retry", "cache", "prices", "max_fallback_share", "batch"),
+)
+BATCH_ROWS_MAX = 50_000  # of one batch at OpenAI
 Api = Literal["openai", "ollama"]
 Alias = Annotated[NonEmptyText, Field(max_length=200)]
 UsdPerMillion = Annotated[Float | Int, Field(ge=0, le=1e6, allow_inf_nan=False)]
@@ -148,6 +151,25 @@ class ModelPrice(Spec):
     output_per_million: UsdPerMillion = Field(default=0.0, description="Of an answer; default 0.")
 
 
+class Batching(Spec):
+    """How rows of `mode: batch` are put together for the server's own batch API."""
+
+    max_rows: Annotated[PositiveCount, Field(le=BATCH_ROWS_MAX)] = Field(
+        default=BATCH_ROWS_MAX, description="Rows of one batch at most; default 50000."
+    )
+    linger_seconds: Duration = Field(
+        default=5.0,
+        description="A batch is sent when no row has come for so long; default 5.",
+    )
+    poll_seconds: PositiveDuration = Field(
+        default=30.0,
+        description="Seconds or `5m` between two looks at a batch at most; default 30.",
+    )
+    price_share: Annotated[Float | Int, Field(ge=0, le=1)] = Field(
+        default=0.5, description="Of `prices`, what a row in a batch costs; default 0.5."
+    )
+
+
 class EndpointSpec(Spec):
     """Model servers behind one name. Tasks whose template lists it reach them without a key and
     without an open port; what they ask is limited, counted and charged.
@@ -177,6 +199,9 @@ class EndpointSpec(Spec):
         default_factory=dict,
         max_length=100,
         description="By what tasks ask for; default: unknown, and counted so, never 0.",
+    )
+    batch: Batching = Field(
+        default_factory=Batching, description="How rows of `mode: batch` are put together."
     )
     reach: Literal["Gateway", "Direct"] = Field(
         default="Gateway",

@@ -51,6 +51,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "daytona": daytona.figures,
     "endpoints": endpoints.figures,
     "prompts": prompts.figures,
+    "batches": prompts.batched,
     "rlstep": rlstep.figures,
 }
 

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fleetctl.common.event_loop import loop_factory
 from tests.bench.harness import Figure, Home, home, process_cpu_s
+from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 
 ROWS, SLOTS, ANSWER_S = 10_000, 64, 0.05
@@ -49,14 +51,42 @@ def figures() -> list[Figure]:
     ]
 
 
+def batched() -> list[Figure]:
+    """By the server's own batches, which are over as soon as they are looked at."""
+    with home() as at, _server() as server:
+        at.run("up", "--detach")
+        at.run("apply", "-f", at.write("endpoint.yaml", _endpoint(server)), "--wait")
+        _ask(at, "warm", 200, mode="batch")
+        pids = at.pid(), _gateway(at)
+        before = [(process_cpu_s(pid), _peak_mib(pid)) for pid in pids]
+        _ask(at, "rows", ROWS, mode="batch")
+        after = [(process_cpu_s(pid), _peak_mib(pid)) for pid in pids]
+        asked, _ = server.asked_s()
+    assert asked == ROWS + 200
+    pairs = list(zip(before, after, strict=True))
+    cpu = " + ".join(f"{(now[0] - was[0]) / ROWS * 1000:.2f}" for was, now in pairs)
+    memory = " + ".join(f"{now[1] - was[1]:.0f}" for was, now in pairs)
+    what = f"{ROWS:,} prompts of one batch"
+    return [
+        Figure(f"CPU a prompt of controller and gateway, {what}", f"{cpu} ms", "", None),
+        Figure(f"Memory of both that they take, {what}", f"{memory} MiB", "", None),
+    ]
+
+
+def _peak_mib(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (peak,) = [line.split()[1] for line in lines if line.startswith("VmHWM")]
+    return int(peak) / 1024
+
+
 def _endpoint(server: _Server) -> str:
     spec = {"servers": [{"url": f"{server.url}/v1", "slots": SLOTS}], "models": {"chat": "tiny"}}
     return _manifest("Endpoint", "small", spec)
 
 
-def _ask(at: Home, name: str, count: int) -> None:
+def _ask(at: Home, name: str, count: int, *, mode: str = "online") -> None:
     rows = [{"n": number, "of": name} for number in range(count)]
-    prompt = {"endpoint": "small", "text": "what is ${n} of ${of}?"}
+    prompt = {"endpoint": "small", "text": "what is ${n} of ${of}?", "mode": mode}
     spec = {"tasks": {"items": rows}, "template": {"prompt": prompt}}
     path = at.write(f"{name}.yaml", _manifest("BatchJob", name, spec))
     at.run("apply", "-f", path, "--wait", "--timeout", "15m")
@@ -113,7 +143,8 @@ async def _serve() -> None:
         times.append(time.monotonic())
         return "it is what it is"
 
-    model = await Model(slots=SLOTS, answer_s=ANSWER_S, says=answer).start()
+    model = Model(slots=SLOTS, answer_s=ANSWER_S, says=answer, batches=Batches())
+    await model.start()
     print(model.url, flush=True)
     loop = asyncio.get_running_loop()
     while await loop.run_in_executor(None, sys.stdin.readline):
@@ -124,4 +155,5 @@ async def _serve() -> None:
 
 
 if __name__ == "__main__" and sys.argv[1:] == [SERVE]:
-    asyncio.run(_serve())
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_serve())

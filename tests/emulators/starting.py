@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TextIO
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-EMULATORS = tuple(f"tests.emulators.{it}.__main__" for it in ("modal", "daytona", "wandb", "kubernetes"))
+EMULATORS = tuple(
+    f"tests.emulators.{it}.__main__" for it in ("modal", "daytona", "wandb", "kubernetes")
+)
 # What commands and controllers of tests/servers/forked.py import, mostly there by then.
 COMMANDS = (
     "fleetctl.cli.main",

@@ -61,6 +61,11 @@ def test_dspys_loop_runs_on_our_interpreters_and_in_their_recursive_queries(plac
     assert told["nested"] == [[{"a": f"{deepest}\n\n{deepest}"}, [True, False]]] * 2
     first, last = told["own_model"]
     assert first == "by a sub-agent\n"
+    answer, usage = told["spent"]
+    assert answer == "Q\n"
+    assert usage == [
+        {"depth": 1, "calls": 2, "tokens": 84, "usd": 0.0003, "unpriced": 0, "sandboxes": 0}
+    ]
     assert "last" in last and "3 calls of the language model are used" in last
 
 
@@ -81,6 +86,15 @@ def test_a_task_whose_image_has_dspy_asks_its_endpoint_recursively(tmp_path: Pat
         " here",
         0,
     ]
+    said, asked = told["tokens"]
+    assert "0 tokens are used and" in said and "max_llm_tokens allows 100 here" in said
+    assert asked == 0
+    assert told["enough"] == ["A", 2]
+    said, asked = told["unpriced"]
+    assert "its price is unknown" in said and "its Endpoint needs `prices`" in said
+    assert asked == 0
+    assert told["late"][0] == "rlm_timeout: no answer within the seconds that it gives"
+    assert told["left"] == 0
     assert told["models"] == ["tiny"]
 
 

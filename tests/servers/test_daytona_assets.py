@@ -108,6 +108,10 @@ def test_what_is_not_whole_is_rounded_up_and_said(daytona_alone: Play) -> None:
         whole = {"cpu": 2.0, "memory": 2 * 1024**3, "disk": 5 * 1024**3}
         rate = world.provider.usd_per_s
         assert rate(python("pass", resources=resources)) == rate(python("pass", resources=whole))
+        share = {"name": "db", "script": "sleep 60", "resources": {"cpu": 1, "memory": "1Gi"}}
+        work = {"cpu": 1, "memory": "1Gi", "disk": "5Gi"}
+        beside = python("pass", resources=work, services=[share])
+        assert rate(beside) == rate(python("pass", resources=whole))
 
     daytona_alone(tale)
 

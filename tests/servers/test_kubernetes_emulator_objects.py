@@ -1,4 +1,4 @@
-"""Objects of the emulated API server, by the official Python client: what was seen of a real one."""
+"""Objects of the emulated API server, by the official Python client, as at a real one."""
 
 from __future__ import annotations
 

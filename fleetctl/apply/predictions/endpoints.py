@@ -16,9 +16,12 @@ from fleetctl.gateway.reach.process import INSTALL
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.prompt import Prompt
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
+
+WITHOUT_BATCHES = "leave `mode` out: then each row is a call"
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -30,7 +33,7 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
             continue  # a stage has the template's
         if part.template.prompt is not None:
             at: Path = (*part.at("prompt"), "endpoint")
-            yield from _of_a_prompt(manifest, at, part.template.prompt.endpoint, world)
+            yield from _of_a_prompt(manifest, at, part.template.prompt, world)
         reaches: dict[str, str] = {}
         for number, name in enumerate(part.template.endpoints):
             at = (*part.at("endpoints"), number)
@@ -49,12 +52,21 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
                 break
 
 
-def _of_a_prompt(manifest: Manifest, at: Path, name: str, world: World) -> Iterator[Prediction]:
+def _of_a_prompt(
+    manifest: Manifest, at: Path, prompt: Prompt, world: World
+) -> Iterator[Prediction]:
+    name = prompt.endpoint
     yield from missing(manifest, at, KIND, name, world)
     resource = world.found(KIND, name, manifest.namespace)
-    if resource is not None and json.loads(resource.spec).get("reach") == "Direct":
+    spec = json.loads(resource.spec) if resource is not None else {}
+    if spec.get("reach") == "Direct":
         message = f" is `{name}`, which has `reach: Direct`: prompts are asked through the gateway"
         yield Prediction(manifest, Finding(at, at, message, "give it `reach: Gateway`"))
+    protocols = {it.get("api") or spec.get("api") for it in spec.get("servers") or ()}
+    if prompt.mode == "batch" and protocols == {"ollama"}:
+        mode: Path = (*at[:-1], "mode")
+        message = f" is `batch`, and servers of Ollama, as of endpoint/{name}, have no batch API"
+        yield Prediction(manifest, Finding(mode, mode, message, WITHOUT_BATCHES), Sort.NEVER)
 
 
 def of_endpoint(manifest: Manifest, spec: EndpointSpec, world: World) -> Iterator[Prediction]:

@@ -41,7 +41,8 @@ List the sandboxes and functions at every provider that carry a tag of fleetctl 
 that no object of this store remembers: ours without a record, and those of other
 stores, which may be well remembered there; and volumes that this store has used and
 no object names; and snapshots that no object needs (those that nothing has used for
-a week go by themselves), and sandboxes of interpreters, which may be in use.
+a week go by themselves), and sandboxes of interpreters whose programs are not known to
+live: those of other machines may be in use.
 --delete ends ours, volumes only by their names. --adopt makes
 sandboxes runs of the object that they were made for, or of one made for them (or
 --into another): their end and results are then collected as of any run.
@@ -215,7 +216,7 @@ def _sandboxes(count: int) -> str:
 
 def _show(found: Sequence[FoundOrphan], output: str, screen: Screen) -> None:
     now_s, wide = SystemClock().now_s(), output == "wide"
-    header = (*HEADER, "RUN", "STORE") if wide else HEADER
+    header = (*HEADER, "RUN", "PARENT", "STORE") if wide else HEADER
     written = Rows(
         table=lambda: (header, (_row(one, now_s, wide=wide) for one in found)),
         documents=lambda: map(_document, found),
@@ -236,7 +237,10 @@ def _row(listed: FoundOrphan, now_s: float, *, wide: bool) -> list[str]:
         "this store" if listed.ours else "another store",
         _action(listed),
     ]
-    return [safe(cell) for cell in (*cells, *((orphan.run, orphan.store) if wide else ()))]
+    return [
+        safe(cell)
+        for cell in (*cells, *((orphan.run, orphan.parent or "-", orphan.store) if wide else ()))
+    ]
 
 
 def _action(listed: FoundOrphan) -> str:
@@ -258,6 +262,7 @@ def _document(listed: FoundOrphan) -> dict[str, object]:
         "job": orphan.job or None,
         "index": int(orphan.index) if orphan.index.isdigit() else None,
         "createdAt": created,
+        "parent": orphan.parent or None,
         "store": orphan.store,
         "ours": listed.ours,
     }

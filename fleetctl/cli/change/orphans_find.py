@@ -93,7 +93,9 @@ def _all(state_dir: Path) -> list[Account]:
 
 def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrphan]:
     """Those that the store does not remember, the newest last."""
+    from fleetctl.providers.contract.orphans import INTERPRETERS
     from fleetctl.providers.remote.sandboxes.names import tag_of
+    from fleetctl.stores.interpreters import InterpreterRuns
     from fleetctl.stores.read.reader import Reader
 
     with Reader(state_dir) as reader:
@@ -103,6 +105,7 @@ def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrpha
     users = {f"job-{uid}" for uid, *_ in objects}
     assets = {(kind, asset_name(name, within)) for _, kind, name, within in objects}
     users |= {f"function-{name}" for kind, name in assets if kind == "Function"}
+    used = InterpreterRuns(state_dir).living()
     found = []
     for orphan in sorted(orphans, key=lambda one: one.created_at_s):
         if orphan.kind == "volume":
@@ -114,6 +117,8 @@ def orphans_among(orphans: Sequence[Orphan], state_dir: Path) -> list[FoundOrpha
         if orphan.kind == "snapshot":
             found.append(FoundOrphan(orphan, bool(tag) and orphan.store == tag))
             continue
+        if orphan.store == INTERPRETERS and orphan.run in used:
+            continue  # by a program of this machine that lives
         ours = bool(tag) and orphan.store == tag
         # A supervisor's handle is that of all its sandboxes; there the name alone tells.
         handle = "" if runs_here(orphan.provider) else orphan.handle

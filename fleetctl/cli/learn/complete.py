@@ -157,7 +157,7 @@ def _values(action: Action, last: str, before: Before) -> Iterator[str]:
 
 def _kinds_and_names(last: str, before: Before) -> Iterator[str]:
     """`jobs`, `job/x`, `jobs x`, `all`, `tasks job/x`."""
-    from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, METRICS, NAMESPACES, TASKS
+    from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, INTERPRETERS, METRICS, NAMESPACES, TASKS
 
     given, within = before
     kind = find_kind(given[0]) if given else None
@@ -169,9 +169,12 @@ def _kinds_and_names(last: str, before: Before) -> Iterator[str]:
         parts = (TASKS, ATTEMPTS, METRICS, CHECKPOINTS)
         others = [(it[0], f"{it[0]} of KIND/NAME") for it in parts]
         spaces = (NAMESPACES[0], "those in use")
+        made = (INTERPRETERS[0], "those that programs made")
         kinds = ((one.plural, one.name) for one in KINDS.values())
         words = ((short, one.name) for one in KINDS.values() for short in one.short)
-        shown = list(_matching(last, (*kinds, *others, spaces, ("all", "objects of every kind"))))
+        shown = list(
+            _matching(last, (*kinds, *others, spaces, made, ("all", "objects of every kind")))
+        )
         yield from shown or _matching(last, words)
 
 

@@ -22,6 +22,11 @@ def endpoint_lines(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:
     if "concurrency" in seen.status:
         waiting = f", {plural(count['queue'], 'request')} waiting" if count["queue"] else ""
         yield "Slots", f"{count['concurrency']} at once, {count['inFlight']} taken{waiting}"
+    batches = seen.status.get("batches")
+    for batch in map(mapping, batches) if isinstance(batches, list) else ():
+        yield "Batch", _batch(batch)
+    if gathering := _whole(seen.status.get("gathering")):
+        yield "Gathering", f"{plural(gathering, 'row')} for a batch"
     if "calls" not in seen.status:
         return
     others = [f"{count[key]} {what}" for key, what in _BESIDE if count[key]]
@@ -40,6 +45,14 @@ _COUNTED = (
     "concurrency", "inFlight", "queue",
 )  # fmt: skip
 _BESIDE = (("cacheHits", "from its cache"), ("fallbacks", "fell back"), ("refusedCalls", "refused"))
+
+
+def _batch(batch: Mapping[str, object]) -> str:
+    done, rows, failed = (_whole(batch.get(it)) for it in ("done", "rows", "failed"))
+    faults = f", {failed:,} failed" if failed else ""
+    trouble = f"; {batch['trouble']}" if batch.get("trouble") else ""
+    head = f"{batch.get('id') or '-'} {batch.get('state')}"
+    return f"{head}, {done:,} of {rows:,} done{faults}{trouble}"
 
 
 def _money(seen: View) -> Iterator[tuple[str, str]]:

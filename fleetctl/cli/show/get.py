@@ -27,7 +27,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe, shorten
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, METRICS, NAMESPACES, TASKS
+from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, INTERPRETERS, METRICS, NAMESPACES, TASKS
 from fleetctl.views.objects import (
     DELETING,
     PARTS,
@@ -45,11 +45,12 @@ FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-
 
 
 PAGE = """\
-KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces
+KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces | interpreters
     | tasks|attempts KIND/NAME [--queued] | metrics KIND/NAME | checkpoints tr/NAME
 
 List objects, newest last; or the tasks, attempts and checkpoints of one object, or how
-the metrics stand that it reported.
+the metrics stand that it reported; or the sandboxes of interpreters, which programs of
+this machine made.
 
 examples:
   fleetctl get jobs
@@ -122,6 +123,10 @@ def run(args: Namespace, screen: Screen) -> int:
             return get_metrics(args, reading, screen)
         if args.queued:
             raise UsageError("`--queued` lists tasks", hint="fleetctl get tasks job/NAME --queued")
+        if first in INTERPRETERS:
+            from fleetctl.cli.show.lists.interpreters import get_interpreters
+
+            return get_interpreters(args, screen)
         if first in NAMESPACES:
             from fleetctl.cli.show.lists.namespaces import get_namespaces
 

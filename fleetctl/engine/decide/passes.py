@@ -16,7 +16,7 @@ from fleetctl.controllers.money.estimate import estimate_of
 from fleetctl.controllers.planning.lint import lint
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Plan
 from fleetctl.controllers.reconcile import reconcile
-from fleetctl.controllers.schedule.desired import Desired
+from fleetctl.controllers.schedule.desired import Desired, Wait
 from fleetctl.controllers.status import status_of
 from fleetctl.controllers.trials.served import lacking_of
 from fleetctl.controllers.trials.winner import Lacking
@@ -199,6 +199,7 @@ class Passes:
     def _desired(self, work: Work, lacking: Lacking | None, now_s: float) -> Desired:
         track = work.track
         resource, state = track.resource, self._state
+        batched = self._endpoints.batched(resource.uid)
         return Desired(
             uid=resource.uid,
             generation=resource.generation,
@@ -210,11 +211,9 @@ class Passes:
                 if name not in self._market.closing
             },
             prior=replace(track.prior, scratch_freed=True) if track.asset.freed else track.prior,
-            waits={
-                name: replace(wait, asking=name in track.calls and bool(track.calls[name].busy))
-                for name, wait in track.waits.items()
-            },
+            waits=_waits(track, batched),
             held=track.held,
+            batched=batched,
             troubles={
                 name: trouble
                 for name in state.providers
@@ -300,3 +299,15 @@ class Passes:
         status = {**track.status, "reason": "Quarantined", "message": text}
         status.setdefault("phase", "Pending")
         self._write_status(track, status)
+
+
+def _waits(track: Track, batched: str) -> dict[str, Wait]:
+    """A start that waits in a batch is asked for as long as that takes, and what it waited for
+    before is over.
+    """
+    asking = {name for name, call in track.calls.items() if call.busy}
+    return {
+        name: replace(wait, asking=name in asking)
+        for name, wait in track.waits.items()
+        if not (batched and name in asking)
+    }

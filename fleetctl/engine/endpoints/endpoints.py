@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.common.tasks import woken
+from fleetctl.engine.endpoints import batches
 from fleetctl.engine.endpoints.charging import Charging
 from fleetctl.engine.endpoints.grants import Grants, grant_of
 from fleetctl.engine.endpoints.standing import lacking, standing
@@ -186,6 +187,10 @@ class Endpoints:
         health = self._health.get((row.namespace, row.name))
         return standing(track.spec, health, self._state.store.calls.sum_of(row.uid))
 
+    def batched(self, uid: str) -> str:
+        """In which batches the rows of an object are, as a sentence; or empty."""
+        return batches.of_object(self._health.values(), uid)
+
     # -- the gateway -------------------------------------------------------------------------------
 
     async def tend(self) -> None:
@@ -282,6 +287,8 @@ class Endpoints:
             name = track.resource.namespace, track.resource.name
             if _shown(before.get(name)) != _shown(found.get(name)):
                 self._state.poke(track.resource.uid)
+        for uid in batches.changed(before.values(), found.values()) & self._state.tracks.keys():
+            self._state.poke(uid)
         ready = {name for name, health in found.items() if health.get("ready")}
         if any(not before.get(name, {}).get("ready") for name in ready):
             # Hundreds of prompts may wait, each a minute by now.

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.engine.endpoints import batches
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.stores.base import Calls
 
@@ -50,6 +51,10 @@ def standing(spec: EndpointSpec, health: Mapping[str, Any] | None, asked: Calls)
         "queue": int(health.get("queue") or 0),
         "servers": [_server(it) for it in health.get("servers") or ()],
     }
+    if found := batches.told(health):
+        status["batches"] = found
+    if gathering := int(health.get("gathering") or 0):
+        status["gathering"] = gathering
     known = {_camel(it): round(float(health[it]), 1) for it in _MS if health.get(it) is not None}
     if known:
         status["latency"] = known

@@ -9,7 +9,7 @@ from fleetctl.gateway.asking.call import Call
 from fleetctl.gateway.asking.charge import Charge
 from fleetctl.gateway.endpoints import Endpoint
 from fleetctl.gateway.keeping.cache import TTL_S, cache_key, cacheable
-from fleetctl.gateway.keeping.kept import USD
+from fleetctl.gateway.keeping.kept import TOKENS, USD
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.refusal import (
     ENDPOINT_UNKNOWN,
@@ -29,21 +29,16 @@ async def ask(call: Call, begin: Begin | None, piece: Piece | None) -> Answer:
     """The whole answer, or, with `begin` and `piece`, a stream that was passed on as it came.
 
     Raises Refusal: over a limit, or no server answered, or a stream broke in the middle."""
-    state, spec = call.state, call.endpoint.spec
+    spec = call.endpoint.spec
     if not call.endpoint.serves(call.api):
         hint = "ask by its path of /v1, or declare a server with `api: ollama`"
         message = (
             f"endpoint {call.endpoint.name}: {call.path} is Ollama's, and it has no such server"
         )
         raise Refusal(404, NOT_SERVED, f"{message}; {hint}")
-    cache = spec.get("cache") or {}
-    kept_as = ""
-    if not call.streams and cacheable(cache.get("policy") or "Never", call.path, call.body):
-        kept_as = cache_key(call.grant.namespace, call.endpoint.name, call.path, call.body)
-        found = state.cache.get(kept_as, time.time())
-        if found is not None:
-            state.ledger.add(call.key, hits=1)
-            return Answer(200, {"Content-Type": found[0], USD: "0"}, found[1])
+    kept_as, found = cached(call)
+    if found is not None:
+        return found
     worst = worst_case(call.path, call.body, call.length_bytes)
     charge = Charge(call, worst, price_usd(spec, call.model, worst))
     await charge.begin()
@@ -51,12 +46,32 @@ async def ask(call: Call, begin: Begin | None, piece: Piece | None) -> Answer:
         answer = await _tries(call, charge, begin, piece)
     finally:
         charge.end()
-    if kept_as and answer.status == 200:
-        until_s = time.time() + float(cache.get("ttlSeconds") or TTL_S)
-        state.cache.put(kept_as, answer.headers["Content-Type"], answer.body, until_s)
+    cache(call, kept_as, answer)
+    answer.headers[TOKENS] = f"{charge.tokens.inward} {charge.tokens.outward}"
     if charge.usd is not None:
         answer.headers[USD] = f"{charge.usd:.9f}"
     return answer
+
+
+def cached(call: Call) -> tuple[str, Answer | None]:
+    """What its answer is to be kept as, or "", and the answer that is."""
+    policy = (call.endpoint.spec.get("cache") or {}).get("policy") or "Never"
+    if call.streams or not cacheable(policy, call.path, call.body):
+        return "", None
+    kept_as = cache_key(call.grant.namespace, call.endpoint.name, call.path, call.body)
+    found = call.state.cache.get(kept_as, time.time())
+    if found is None:
+        return kept_as, None
+    call.state.ledger.add(call.key, hits=1)
+    return kept_as, Answer(200, {"Content-Type": found[0], USD: "0", TOKENS: "0 0"}, found[1])
+
+
+def cache(call: Call, kept_as: str, answer: Answer) -> None:
+    """kept_as: "" for one that is not to be kept."""
+    if kept_as and answer.status == 200:
+        ttl_s = float((call.endpoint.spec.get("cache") or {}).get("ttlSeconds") or TTL_S)
+        kind = answer.headers["Content-Type"]
+        call.state.cache.put(kept_as, kind, answer.body, time.time() + ttl_s)
 
 
 async def _minute(endpoint: Endpoint) -> None:

@@ -27,6 +27,7 @@ class Charge:
     worst: Tokens
     worst_usd: float | None
     usd: float | None = 0.0
+    tokens: Tokens = NOTHING  # likewise
     _hold: Hold | None = None  # of the try that is next, or under way
     _sent: bool = False  # what is held is on disk
     _counted: bool = False  # as a call
@@ -64,6 +65,12 @@ class Charge:
             message = f"the gateway cannot write down what a call may cost: {error}"
             raise Refusal(503, NOT_RECORDED, message) from None
 
+    def hand_over(self) -> Hold:
+        """What is held, to whoever settles it from here on."""
+        assert self._hold is not None
+        hold, self._hold = self._hold, None
+        return hold
+
     def settle(self, tokens: Tokens) -> None:
         """Of one try. One that cost nothing leaves what is held to the next."""
         if tokens != NOTHING:
@@ -88,6 +95,9 @@ class Charge:
         assert self._hold is not None
         self.call.state.ledger.settle(self.call.key, self._hold, tokens, usd)
         self._hold = None
+        self.tokens = Tokens(
+            self.tokens.inward + tokens.inward, self.tokens.outward + tokens.outward
+        )
         self.usd = None if usd is None or self.usd is None else self.usd + usd
         self.call.state.money.fire()
 

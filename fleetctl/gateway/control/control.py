@@ -3,13 +3,15 @@
 import asyncio
 import math
 import os
+import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from typing import Any
 
 from aiohttp import web
 
 from fleetctl.common.tokens import gateway_token
+from fleetctl.gateway.control.batches import batches_of
 from fleetctl.gateway.control.health import Probes
 from fleetctl.gateway.control.times import percentiles
 from fleetctl.gateway.endpoints import Endpoint, Grant
@@ -30,9 +32,16 @@ class Control:
         self._probes = Probes(state.client)
         self._told_at_s = -math.inf  # of usage
         self._forgot_at_s = -math.inf
+        self._tokens: dict[str, str] = {}  # by run; a token is worked out once a run
+        # A word for the grants that are held. That of a process before this one is another.
+        self._epoch, self._changes = secrets.token_hex(8), 0
+        self._served = False
+        self._without: Set[str] = frozenset()  # grant, at the last look, of those with answers
+        state.granted_runs = self._tokens.keys()
 
     async def put_endpoints(self, request: web.Request) -> web.Response:
         state, previous = self._state, self._state.endpoints
+        state.leaving = False  # somebody needs it again
         found: dict[tuple[str, str], Endpoint] = {}
         for row in (await request.json())["endpoints"]:
             name = (row["namespace"], row["name"])
@@ -45,23 +54,53 @@ class Control:
         state.endpoints = found
         for name in previous.keys() - found.keys():
             previous[name].end()
+        self._served = True
+        self._know()
         return web.json_response({})
 
+    def _know(self) -> None:
+        """Calls are heard once both are known: before, whoever is granted an endpoint would be told
+        that there is none.
+        """
+        if self._served and self._changes:
+            self._state.granted.set()
+
     async def put_grants(self, request: web.Request) -> web.Response:
+        """All grants, or with `since` what changed after those that its reply called so. Without a
+        version in the reply nothing was taken: others are held.
+        """
         state, body = self._state, await request.json()
-        # Sent whole at each start: a token is worked out once a run.
-        known = {grant.run: token for token, grant in state.grants.items()}
+        if "since" in body and body["since"] != self._version:
+            return web.json_response({"version": ""})
         grants = [_grant(row) for row in body["grants"]]
-        state.grants = {known.get(it.run) or gateway_token(state.key, it.run): it for it in grants}
+        over = set(body["ended"]) if "since" in body else self._tokens.keys() - _runs(grants)
+        for run in over:
+            state.grants.pop(self._tokens.pop(run, ""), None)
+        for grant in grants:
+            token = self._tokens.get(grant.run)
+            if token is None:
+                token = self._tokens[grant.run] = gateway_token(state.key, grant.run)
+            state.grants[token] = grant
+        self._changes += 1
         state.caps = [SharedCap(tuple(it["uids"]), it["usd"]) for it in body["caps"]]
-        state.numbered.cancel(known.keys() - {it.run for it in grants})
-        state.granted.set()
+        state.numbered.cancel(over)
+        self._know()
         state.money.fire()
+        held = state.grants.values()
         if time.monotonic() - self._forgot_at_s > FORGET_EACH_S:
             self._forgot_at_s = time.monotonic()
-            state.ledger.forget(time.time(), {run for it in grants for run in (it.run, it.tree)})
-        uids = {it.uid for it in grants}.union(*(it.uids for it in state.caps))
-        return web.json_response({"totals": {uid: state.ledger.usd_of(uid) for uid in uids}})
+            state.ledger.forget(time.time(), {run for it in held for run in (it.run, it.tree)})
+            # One odd word of the controller must not lose what took hours.
+            without = state.answers.runs() - state.granted_runs
+            state.answers.forget_runs(without & self._without)
+            self._without = without
+        uids = {it.uid for it in held}.union(*(it.uids for it in state.caps))
+        totals = {uid: state.ledger.usd_of(uid) for uid in uids}
+        return web.json_response({"version": self._version, "totals": totals})
+
+    @property
+    def _version(self) -> str:
+        return f"{self._epoch}-{self._changes}"
 
     async def usage(self, request: web.Request) -> web.Response:
         ledger, after = self._state.ledger, int(request.query.get("after", "0"))
@@ -91,10 +130,15 @@ class Control:
         max_age_s = float(request.query.get("max_age", "0"))
         every = self._state.endpoints.values()
         rows = await asyncio.gather(*(self._probes.health(it, max_age_s) for it in every))
+        for row in rows:
+            row |= batches_of(self._state, (row["namespace"], row["name"]))
         return web.json_response({"endpoints": rows})
 
     async def bye(self, _: web.Request) -> web.Response:
-        self._state.ended.set()
+        """What a server works on for us is looked after to its end."""
+        self._state.leaving = True
+        if not self._state.batches:
+            self._state.ended.set()
         return web.json_response({})
 
     async def ping(self, _: web.Request) -> web.Response:
@@ -117,6 +161,10 @@ def control_app(state: State) -> web.Application:
     app.router.add_get("/health", control.health)
     app.router.add_post("/bye", control.bye)
     return app
+
+
+def _runs(grants: Iterable[Grant]) -> set[str]:
+    return {it.run for it in grants}
 
 
 def _grant(row: Mapping[str, Any]) -> Grant:

@@ -10,6 +10,7 @@ from aiohttp import web
 from fleetctl.common.tasks import woken
 from fleetctl.gateway.asking.ask import ask
 from fleetctl.gateway.asking.call import Call, key_of
+from fleetctl.gateway.batching.batcher import Batcher
 from fleetctl.gateway.data import retold
 from fleetctl.gateway.data.line import serve as serve_line
 from fleetctl.gateway.endpoints import Endpoint, Grant
@@ -37,10 +38,12 @@ ASKING = (
     "/api/embed",
     "/api/embeddings",
 )
+BATCH = "/batch"  # before a path: its answer may come by a batch, hours later
+BATCHED = "/v1/chat/completions"
 LISTING = ("/v1/models", "/api/tags")
 
 
-def data_app(state: State) -> web.Application:
+def data_app(state: State, batcher: Batcher) -> web.Application:
     # One byte more, so that a body of exactly the most is read.
     app = web.Application(client_max_size=BODY_BYTES_MAX + 1, middlewares=[_only_tasks])
 
@@ -51,7 +54,7 @@ def data_app(state: State) -> web.Application:
             return refused(refusal)
 
     async def line(request: web.Request) -> web.WebSocketResponse:
-        hear, drop = partial(_hear, state), partial(_drop, state)
+        hear, drop = partial(_hear, state, batcher), partial(_drop, state)
         return await serve_line(request, hear, drop, BODY_BYTES_MAX)
 
     app.router.add_get("/calls", line)
@@ -94,7 +97,7 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
     if path == "/limits" and request.method == "GET":
         model = request.query.get("model", "")
         return web.json_response(
-            _limits(state, grant, _choose(_granted(state, grant, name), model))
+            _limits(state, grant, _choose(_granted(state, grant, name), model), model)
         )
     if path == "/fallbacks" and request.method == "POST":
         return web.json_response(_fallbacks(state, grant, _body(await request.read()), name))
@@ -111,20 +114,31 @@ async def _serve(state: State, request: web.Request) -> web.StreamResponse:
     return await _direct(request, call)
 
 
-async def _hear(state: State, token: str, path: str, raw: bytes, number: str) -> Answer:
+async def _hear(
+    state: State, batcher: Batcher, token: str, path: str, raw: bytes, number: str
+) -> Answer:
     """The same of a numbered call that comes by a line: a refusal is an answer there."""
     try:
         grant = await _grant(state, token)
         name, path = _named(path)
+        if path == BATCH + BATCHED:
+            call = _call(state, grant, name, BATCHED, raw)
+            del raw  # thousands wait for hours
+            answer = await retold.asked(call, number, 0, by=batcher.ask).whole()
+            return answer if answer is not None else retold.answer_of(_broken(call))
         if path not in ASKING:
             raise Refusal(404, NOT_SERVED, "this path is not served")
         call = _call(state, grant, name, path, raw)
         answer = await retold.asked(call, number, 0).whole()
         if answer is None:
-            raise Refusal(502, NO_ANSWER, f"endpoint {call.endpoint.name}: the answer broke off")
+            raise _broken(call)
         return answer
     except Refusal as refusal:
         return retold.answer_of(refusal)
+
+
+def _broken(call: Call) -> Refusal:
+    return Refusal(502, NO_ANSWER, f"endpoint {call.endpoint.name}: the answer broke off")
 
 
 def _drop(state: State, token: str, number: str) -> None:
@@ -189,10 +203,12 @@ def _listing(path: str, endpoints: list[Endpoint]) -> dict[str, Any]:
     return {"models": [{"name": name, "model": name} for name in names]}
 
 
-def _limits(state: State, grant: Grant, endpoint: Endpoint) -> dict[str, Any]:
+def _limits(state: State, grant: Grant, endpoint: Endpoint, model: str) -> dict[str, Any]:
     """What a helper has to know before it asks n at once."""
+    prices = endpoint.spec.get("prices") or {}
     return {
         "endpoint": endpoint.name,
+        "price": prices.get(model),  # USD of a million tokens; unknown is never 0
         "calls_used": state.ledger.tree(key_of(grant, endpoint.name)).calls,
         "calls_allowed": endpoint.limits.calls_per_task,
         "concurrency": endpoint.concurrency,

@@ -43,7 +43,9 @@ async def serve(
                 # In its turn: the call that it gives up may have come in the moment before.
                 asyncio.get_running_loop().call_soon(drop, head["token"], str(head["number"]))
                 continue
-            task = asyncio.create_task(_answer(line, head, frame, hear))
+            body = frame[frame.index(b"\n") + 1 :]
+            task = asyncio.create_task(_answer(line, head, body, hear))
+            del frame, body, message
             under_way.add(task)
             task.add_done_callback(under_way.discard)
     finally:
@@ -52,9 +54,10 @@ async def serve(
     return line
 
 
-async def _answer(line: web.WebSocketResponse, head: Any, frame: bytes, hear: Hear) -> None:
-    body = frame[frame.index(b"\n") + 1 :]
-    answer = await hear(head["token"], head["path"], body, str(head["number"]))
+async def _answer(line: web.WebSocketResponse, head: Any, body: bytes, hear: Hear) -> None:
+    heard = hear(head["token"], head["path"], body, str(head["number"]))
+    del body  # thousands may wait for hours
+    answer = await heard
     reply: dict[str, object] = {"id": head["id"], "status": answer.status}
     if USD in answer.headers:
         reply["usd"] = float(answer.headers[USD])

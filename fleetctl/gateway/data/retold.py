@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,7 @@ from fleetctl.gateway.rules.refusal import NO_ANSWER, Refusal
 from fleetctl.gateway.state import State
 
 ASKED = "/asked/"  # and a number
+Batched = Callable[[Call, str], Awaitable[Answer]]
 NUMBER, HAVE = "X-Fleetctl-Number", "X-Fleetctl-Have"
 
 
@@ -28,14 +30,15 @@ def have_of(request: web.Request) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def asked(call: Call, number: str, have: int) -> Retold:
+def asked(call: Call, number: str, have: int, *, by: Batched | None = None) -> Retold:
     """The call of that number, which is begun if it never was. Raises Refusal where a part of an
-    answer is there that is no longer kept: asked anew it would be another.
+    answer is there that is no longer kept: asked anew it would be another. by: asks it in a batch,
+    which keeps its answers itself.
     """
     numbered, run, now_s = call.state.numbered, call.grant.run, time.monotonic()
     retold = numbered.find(run, number, now_s)
     if retold is None:
-        kept = call.state.kept.find(run, number)
+        kept = (call.state.kept if by is None else call.state.answers).find(run, number)
         if kept is not None:
             retold = Retold()
             retold.end(kept)
@@ -43,7 +46,9 @@ def asked(call: Call, number: str, have: int) -> Retold:
         if have:
             raise Refusal(502, NO_ANSWER, f"endpoint {call.endpoint.name}: the answer broke off")
         retold = numbered.begin(run, number)
-        task = retold.task = asyncio.create_task(_keep(call, number, retold))
+        task = retold.task = asyncio.create_task(
+            _keep(call, number, retold) if by is None else _batched(call, number, retold, by)
+        )
         call.state.tasks.add(task)
         task.add_done_callback(partial(_ended, call, number, retold))
     return retold
@@ -101,6 +106,14 @@ async def _keep(call: Call, number: str, retold: Retold) -> None:
         # An answer is given out, too, where there is no room on the disk to keep it.
         with suppress(sqlite3.Error):
             await state.kept.put(run, number, replace(answer, body=answer.body or retold.body))
+    retold.end(answer)
+
+
+async def _batched(call: Call, number: str, retold: Retold, by: Batched) -> None:
+    try:
+        answer = await by(call, number)
+    except Refusal as refusal:
+        answer = answer_of(refusal)
     retold.end(answer)
 
 

@@ -5,13 +5,18 @@ again is not asked and paid again, also after a kill of the gateway.
 import os
 import sqlite3
 import time
+from collections.abc import Iterable, Set
 from pathlib import Path
 
 from fleetctl.gateway.keeping.turn import Turn
 from fleetctl.gateway.numbered import Answer
 
 USD = "X-Fleetctl-Usd"  # what an answer cost; not there where no price is known
+TOKENS = "X-Fleetctl-Tokens"  # `in out`, over all tries; not there with an answer that was kept
 KEPT_S = 600.0
+# Answers of a batch came hours after they were asked, and whoever wants them may be away as long.
+KEPT_BATCH_S = 7 * 86400.0
+BATCH_BYTES_MAX = 8 * 2**30
 # Beyond it the oldest are dropped, of one run first where it is that run's.
 BYTES_MAX = 256 * 2**20
 RUN_BYTES_MAX = 64 * 2**20
@@ -23,10 +28,12 @@ create index if not exists answers_until on answers (until_s);
 
 
 class Kept:
-    """Made at the first answer that is kept; none is read that is older than ten minutes."""
+    """Made at the first answer that is kept; none is read that is older than kept_s, and the oldest
+    are dropped beyond bytes_max.
+    """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, kept_s: float = KEPT_S, bytes_max: int = BYTES_MAX) -> None:
+        self._path, self._kept_s, self._bytes_max = path, kept_s, bytes_max
         self._db: sqlite3.Connection | None = None
         self._bytes: dict[str, int] = {}  # by run
         self._total_bytes = 0
@@ -47,6 +54,17 @@ class Kept:
 
     async def put(self, run: str, number: str, answer: Answer) -> None:
         """Durable against a kill of the process when it returns. Raises sqlite3.Error."""
+        self.add(run, number, answer)
+        await self._turn.durable()
+
+    async def put_all(self, answers: Iterable[tuple[str, str, Answer]]) -> None:
+        """The same of many, each with its run and number."""
+        for run, number, answer in answers:
+            self.add(run, number, answer)
+        await self._turn.durable()
+
+    def add(self, run: str, number: str, answer: Answer) -> None:
+        """Durable at the end of this turn of the loop."""
         db, length = self._open(), len(answer.body)
         if self._turn.begin():
             db.execute("begin")
@@ -54,24 +72,35 @@ class Kept:
         self.forget(run, number)
         while self._bytes.get(run, 0) and self._bytes[run] + length > RUN_BYTES_MAX:
             self._drop("id = (select min(id) from answers where run=?)", (run,))
-        while self._total_bytes and self._total_bytes + length > BYTES_MAX:
+        while self._total_bytes and self._total_bytes + length > self._bytes_max:
             self._drop("id = (select min(id) from answers)", ())
         kind, usd = answer.headers["Content-Type"], answer.headers.get(USD, "")
-        row = (run, number, now_s + KEPT_S, length, answer.status, kind, usd, answer.body)
+        row = (run, number, now_s + self._kept_s, length, answer.status, kind, usd, answer.body)
         db.execute(
             "insert or replace into answers (run, number, until_s, length, status, type, usd, body)"
             " values (?, ?, ?, ?, ?, ?, ?, ?)",
             row,
         )
         self._count(run, length)
-        await self._turn.durable()
 
     def forget(self, run: str, number: str) -> None:
         if run in self._bytes:
             self._drop("run=? and number=?", (run, number))
 
+    def runs(self) -> Set[str]:
+        """Of which answers are kept."""
+        return self._bytes.keys()
+
+    def forget_runs(self, runs: Iterable[str]) -> None:
+        """They are over: nobody asks for their answers again."""
+        known = [run for run in runs if run in self._bytes]
+        if known and self._turn.begin():
+            self._open().execute("begin")
+        for run in known:
+            self._drop("run=?", (run,))
+
     def clean(self) -> None:
-        """Drop what is older than ten minutes."""
+        """Drop what is too old."""
         if self._db is not None:
             self._drop("until_s <= ?", (time.time(),))
 

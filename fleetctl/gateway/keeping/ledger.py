@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fleetctl.gateway.keeping.batch_tables import BATCHES
 from fleetctl.gateway.keeping.signal import Signal
 from fleetctl.gateway.keeping.turn import Turn, transaction
 from fleetctl.gateway.rules.usage import Tokens
@@ -32,11 +33,22 @@ create table if not exists used (run text, namespace text, endpoint text, tree t
 create index if not exists used_seq on used (seq);
 create index if not exists used_tree on used (tree);
 create table if not exists forgotten (uid text primary key, usd real) without rowid;
+{BATCHES}
 """
-_FOLD = """update used set usd = usd + reserved_usd, tokens_in = tokens_in + reserved_in,
- tokens_out = tokens_out + reserved_out, estimated = estimated + 1, reserved_usd = 0,
- reserved_in = 0, reserved_out = 0, seq = ?
- where reserved_in > 0"""
+# What a batch holds goes on at its server, whatever becomes of us.
+_FOLD = """with held as (select run, namespace, endpoint, sum(worst_in) as inward,
+ sum(worst_out) as outward, sum(coalesce(worst_usd, 0)) as usd
+ from batch_rows group by run, namespace, endpoint),
+ lost as (select used.run, used.namespace, used.endpoint, coalesce(held.usd, 0) as usd,
+ coalesce(held.inward, 0) as inward, coalesce(held.outward, 0) as outward
+ from used left join held using (run, namespace, endpoint)
+ where used.reserved_in > coalesce(held.inward, 0))
+ update used set usd = used.usd + reserved_usd - lost.usd,
+ tokens_in = tokens_in + reserved_in - lost.inward,
+ tokens_out = tokens_out + reserved_out - lost.outward, estimated = estimated + 1,
+ reserved_usd = lost.usd, reserved_in = lost.inward, reserved_out = lost.outward, seq = ?
+ from lost where used.run = lost.run and used.namespace = lost.namespace
+ and used.endpoint = lost.endpoint"""
 _WRITE = (
     f"insert or replace into used (run, namespace, endpoint, tree, uid, seq, at_s, {_NAMES})"  # noqa: S608
     f" values (?, ?, ?, ?, ?, ?, ?, {', '.join('?' * len(COUNTS))})"
@@ -96,6 +108,7 @@ class Ledger:
         query += " select uid, usd from forgotten) group by uid"
         self._objects: dict[str, float] = dict(self._db.execute(query))
         self._dirty: set[Key] = set()
+        self._along: list[tuple[str, Sequence[tuple[object, ...]]]] = []
         self._turn = Turn(self._commit)
 
     def close(self) -> None:
@@ -193,6 +206,32 @@ class Ledger:
         self._objects[key.uid] = self._objects.get(key.uid, 0.0) + sign * (hold.usd or 0.0)
         return tree
 
+    def release(self, key: Key, hold: Hold) -> None:
+        """It was never asked, though it was on disk that it may be: as if it never had been."""
+        self._count(key, hold, -1)
+        self.add(
+            key,
+            calls=-hold.calls,
+            tries=-1,
+            unpriced=-int(hold.usd is None and hold.calls > 0),
+            reserved_usd=-(hold.usd or 0.0),
+            reserved_in=-hold.worst.inward,
+            reserved_out=-hold.worst.outward,
+        )
+
+    def resume(self, key: Key, hold: Hold) -> None:
+        """It was sent by an earlier process, and what comes of it is not known yet."""
+        self.tree(key).holds += 1
+        self._objects[key.uid] = self._objects.get(key.uid, 0.0) + (hold.usd or 0.0)
+
+    def along(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        """Written in the same transaction as what else this turn of the loop writes."""
+        self._along.append((statement, rows))
+        self._turn.begin()
+
+    def read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        return self._db.execute(query, values).fetchall()
+
     async def durable(self) -> None:
         """Until all that was written is on disk, where a kill of the process leaves it. Raises
         sqlite3.Error.
@@ -204,7 +243,7 @@ class Ledger:
         self.changed.fire()
 
     def _write(self) -> None:
-        if not self._dirty:
+        if not self._dirty and not self._along:
             return
         self.seq, now_s = self.seq + 1, time.time()
         rows = [
@@ -213,7 +252,10 @@ class Ledger:
         ]
         with transaction(self._db):
             self._db.executemany(_WRITE, rows)
+            for statement, values in self._along:
+                self._db.executemany(statement, values)
         self._dirty.clear()
+        self._along.clear()
         while len(self._rows) > ROWS_MAX:
             self._rows.popitem(last=False)
         for _ in range(len(self._trees) - ROWS_MAX):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Unavailable
+from fleetctl.common.event_loop import VARIABLE as LOOP
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.reach.gateway import KEY, PORT, SOCKET, Gateway, Grant, Served, SharedCap
 
@@ -30,7 +31,10 @@ ASK_S = 10.0
 NOT_READY = "EndpointNotReady"
 INSTALL = "pip install 'fleetctl[endpoints]'"
 # What the process needs of our environment. Keys of services are not among it.
-_PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_PASSED = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    LOOP,
+)
 # Of hundreds a second: asdict copies every value.
 _OF_A_GRANT = tuple(it.name for it in fields(Grant))
 _fields = attrgetter(*_OF_A_GRANT)
@@ -45,6 +49,9 @@ class GatewayProcess:
         self._pid = 0  # of the process that answered last
         self._found: tuple[str, bytes] | None = None  # its base URL and key
         self._child: subprocess.Popen[bytes] | None = None
+        # What it holds, as far as it answered, and its word for that.
+        self._granted: Mapping[str, Grant] = {}
+        self._version = ""
 
     async def up(self) -> bool:
         if find_spec("aiohttp") is None:
@@ -78,10 +85,23 @@ class GatewayProcess:
     async def grant(
         self, grants: Sequence[Grant], caps: Sequence[SharedCap]
     ) -> Mapping[str, float]:
-        rows = [dict(zip(_OF_A_GRANT, _fields(it), strict=True)) for it in grants]
-        body = {"grants": rows, "caps": [asdict(it) for it in caps]}
-        found = await self._ask("PUT", "/grants", body)
-        totals: Mapping[str, float] = found.get("totals", {})
+        """Only what changed is sent: hundreds of grants stay when a few begin and end. A gateway
+        that does not hold what we think it does says so, and hears all.
+        """
+        wanted = {it.run: it for it in grants}
+        rows = [asdict(it) for it in caps]
+        since, self._version = self._version, ""
+        found: Mapping[str, Any] = {}
+        if since:
+            ended = [run for run in self._granted if run not in wanted]
+            new = _rows(wanted, self._granted)
+            body = {"since": since, "grants": new, "ended": ended, "caps": rows}
+            found = await self._ask("PUT", "/grants", body)
+        if not found.get("version"):
+            whole = {"grants": _rows(wanted, {}), "caps": rows}
+            found = await self._ask("PUT", "/grants", whole)
+        self._granted, self._version = wanted, str(found["version"])
+        totals: Mapping[str, float] = found["totals"]
         return totals
 
     async def usage(self, after: int, *, wait_s: float) -> tuple[int, Sequence[Mapping[str, Any]]]:
@@ -177,6 +197,15 @@ class GatewayProcess:
         except (ClientError, OSError, TimeoutError, ValueError) as error:
             message = f"the gateway of endpoints does not answer: {type(error).__name__}"
             raise Unavailable(message, reason=NOT_READY) from error
+
+
+def _rows(wanted: Mapping[str, Grant], known: Mapping[str, Grant]) -> list[dict[str, Any]]:
+    """Rows of those that are not known as they are wanted."""
+    return [
+        dict(zip(_OF_A_GRANT, _fields(grant), strict=True))
+        for run, grant in wanted.items()
+        if known.get(run) != grant
+    ]
 
 
 _: type[Gateway] = GatewayProcess

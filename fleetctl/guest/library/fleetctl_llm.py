@@ -145,15 +145,20 @@ def rlm_query(
     context: str = "",
     model: Optional[str] = None,
     max_llm_calls: int = 50,
+    max_llm_tokens: Optional[int] = None,
+    max_llm_usd: Optional[float] = None,
+    rlm_timeout: float = 3600.0,
     **parameters: Any,
 ) -> str:
     """The answer of a recursive query: dspy's RLM asks the endpoint and runs code, in a process of
-    its own in this sandbox, until it has one. max_llm_calls: of it and of all queries below it.
+    its own in this sandbox, until it has one. max_llm_calls, max_llm_tokens, max_llm_usd: of it and
+    of all queries below it; rlm_timeout: seconds until it and they are ended.
 
-    Raises ValueError for an empty prompt; RuntimeError without dspy in the image, over a limit, or
-    when the query failed.
+    Raises ValueError for an empty prompt; RuntimeError without dspy in the image, over a limit,
+    without a price where dollars are limited, or when the query failed.
     """
-    return rlm_query_batched([prompt], 1, context, model, max_llm_calls, **parameters)[0]
+    limits = (max_llm_calls, max_llm_tokens, max_llm_usd, rlm_timeout)
+    return rlm_query_batched([prompt], 1, context, model, *limits, **parameters)[0]
 
 
 def rlm_query_batched(
@@ -162,10 +167,13 @@ def rlm_query_batched(
     context: str = "",
     model: Optional[str] = None,
     max_llm_calls: int = 50,
+    max_llm_tokens: Optional[int] = None,
+    max_llm_usd: Optional[float] = None,
+    rlm_timeout: float = 3600.0,
     **parameters: Any,
 ) -> List[str]:
     """The answers in the order of the prompts, which are texts or {"query", "context"};
-    `concurrency` (1 to 4) queries at once. max_llm_calls: of all of them and all below. Raises as
+    `concurrency` (1 to 4) queries at once. The limits are of all of them and all below. Raises as
     rlm_query; when some failed, after all have ended.
     """
     import fleetctl_llm_rlm as rlm  # type: ignore[import-not-found]
@@ -174,10 +182,13 @@ def rlm_query_batched(
         raise ValueError("prompts is a text; it must be a list of texts")
     line = line_of("rlm_query")
 
-    def chat(messages: List[Dict[str, str]]) -> str:
-        return _reply(line, messages, model, parameters)
+    def reply(messages: List[Dict[str, str]], again: Any) -> Tuple[str, Dict[str, Any]]:
+        return _reply(line, messages, model, parameters, again)
 
-    return list(rlm.answers(chat, prompts, context, concurrency, rlm.root(max_llm_calls)))
+    budget = rlm.root(max_llm_calls, max_llm_tokens, max_llm_usd, rlm_timeout)
+    price = line.price(model) if max_llm_usd is not None else None
+    asking = rlm.Model(reply, parameters, price)
+    return list(rlm.answers(asking, prompts, context, concurrency, budget))
 
 
 def _chat(
@@ -190,21 +201,26 @@ def _chat(
     messages = [{"role": "user", "content": prompt}]
     if system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    return _reply(line, messages, model, parameters)
+    return _reply(line, messages, model, parameters)[0]
 
 
 def _reply(
-    line: Line, messages: List[Dict[str, str]], model: Optional[str], parameters: Dict[str, Any]
-) -> str:
+    line: Line,
+    messages: List[Dict[str, str]],
+    model: Optional[str],
+    parameters: Dict[str, Any],
+    again: Any = None,
+) -> Tuple[str, Dict[str, Any]]:
+    """The text, and all that came with it."""
     body = {**model_of(model), "messages": messages, **parameters}
-    reply = line.ask("/chat/completions", body, 1)
+    reply = line.ask("/chat/completions", body, 1, again)
     try:
         text = reply["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
         text = None
     if not isinstance(text, str):
         raise RuntimeError("the model answered without a text")
-    return text
+    return text, reply
 
 
 def _vectors(line: Line, texts: List[str], model: Optional[str]) -> List[List[float]]:

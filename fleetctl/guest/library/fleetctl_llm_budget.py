@@ -1,64 +1,126 @@
-"""What a tree of recursive queries may use: calls of the language model, sandboxes, and depth.
+"""What a tree of recursive queries may use: calls, tokens and dollars of the language model,
+sandboxes, depth and time.
 
-Used by fleetctl_llm_rlm.py in tasks, and by fleetctl/interpreter/asking on the host. Pure: it
-counts, and asks nobody. What a query may use is taken from its parent before it begins; what it
-leaves goes back when it ends, and never twice.
+Used by fleetctl_llm_rlm.py in tasks, and by fleetctl/interpreter/asking on the host. It counts, and
+asks nobody. What a query may use is taken from its parent before it begins; what it leaves goes
+back when it ends, and never twice. What a call may cost at worst is set aside before it is asked;
+what it did not cost goes back when that is known.
 """
 
 from __future__ import annotations
 
+import math
 import threading
+import time
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
 
-MAX_CALLS, MAX_SANDBOXES = "max_llm_calls", "max_sandboxes"
+CALLS, SANDBOXES, TOKENS, USD, UNPRICED = "calls", "sandboxes", "tokens", "usd", "unpriced"
+TIMEOUT = "rlm_timeout"
+Depths = Dict[int, Dict[str, int]]  # what the queries of each depth used
+NANO = 10**9  # dollars are counted in whole billionths, so that sums are exact
 
 
 class BudgetSpent(RuntimeError):
     """More was asked for than is left. Nothing was taken."""
 
 
+class Unpriced(RuntimeError):
+    """Dollars are limited, and nobody knows what the call would cost. Nothing was taken."""
+
+
+class Ask(NamedTuple):
+    """A call at its worst. usd: None where no price is known; unpriced: what gives it one."""
+
+    tokens: int = 0
+    usd: float | None = None
+    unpriced: str = ""
+
+
 class Budget:
     """One query of the tree; made as its root, and by `shares` for the queries below.
 
-    calls: of the language model, answers and failures alike. sandboxes: that queries may make, the
-    root's own not among them. depth_max: of queries below the root, whose own depth is 0. Any
-    thread may call; the whole tree has one lock.
+    calls: of the language model, answers and failures alike; tokens: in and out, and usd: of those
+    calls, None for no limit. sandboxes: that queries may make, the root's own not among them.
+    depth_max: of queries below the root, whose own depth is 0. timeout_s: for each query of the
+    root's with all that is below it. Any thread may call; the whole tree has one lock.
     """
 
-    def __init__(self, *, calls: int, sandboxes: int, depth_max: int) -> None:
+    def __init__(
+        self,
+        *,
+        calls: int,
+        sandboxes: int,
+        depth_max: int,
+        tokens: int | None = None,
+        usd: float | None = None,
+        timeout_s: float | None = None,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.depth = 0
         self.depth_max = depth_max
-        self._calls = _Amount(MAX_CALLS, "calls of the language model", calls)
-        self._sandboxes = _Amount(MAX_SANDBOXES, "sandboxes", sandboxes)
+        self.ends_at_s: float | None = None  # by `now_s`
+        self._amounts = {
+            CALLS: _Amount("max_llm_calls", "calls of the language model are", calls),
+            SANDBOXES: _Amount("max_sandboxes", "sandboxes are", sandboxes),
+            TOKENS: _Amount("max_llm_tokens", "tokens are", tokens),
+            USD: _Dollars("max_llm_usd", "of the language model is", _nano(usd)),
+        }
         self._parent: Budget | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._tree = _Tree(timeout_s, now_s)
+        self._sandbox: Depths = {}  # what was used by all queries in its sandbox
 
     @property
     def calls_left(self) -> int:
-        return self._calls.free
+        return self._amounts[CALLS].free or 0
 
     @property
     def sandboxes_left(self) -> int:
-        return self._sandboxes.free
+        return self._amounts[SANDBOXES].free or 0
+
+    @property
+    def tokens_left(self) -> int | None:
+        return self._amounts[TOKENS].free
+
+    @property
+    def nano_usd_left(self) -> int | None:
+        return self._amounts[USD].free
 
     @property
     def deepest(self) -> bool:
         """Whether no query may be below this one."""
         return self.depth >= self.depth_max
 
-    def take_calls(self, count: int) -> None:
-        """All of them or none: raises BudgetSpent."""
-        with self._lock:
+    @property
+    def left_s(self) -> float:
+        """Until it must have ended; infinite for the root, and without a limit."""
+        ends_at_s = self.ends_at_s
+        return math.inf if ends_at_s is None else max(0.0, ends_at_s - self._tree.now_s())
+
+    @property
+    def limits_usd(self) -> bool:
+        return self._amounts[USD].free is not None
+
+    def hold(self, asks: Sequence[Ask]) -> list[Hold]:
+        """Set aside so many calls at their worst: all of them, or none.
+
+        Raises BudgetSpent; Unpriced when dollars are limited and one has no price.
+        """
+        with self._tree.lock:
             self._check_open()
-            self._calls.check(count)
-            self._calls.take(count)
+            self._amounts[CALLS].check(len(asks))
+            self._check_cost(asks)
+            self._amounts[CALLS].take(len(asks))
+            self._spend(CALLS, len(asks))
+            return [self._held(Hold(self, ask)) for ask in asks]
 
     def take_sandbox(self) -> None:
         """Raises BudgetSpent."""
-        with self._lock:
+        with self._tree.lock:
             self._check_open()
-            self._sandboxes.check(1)
-            self._sandboxes.take(1)
+            self._amounts[SANDBOXES].check(1)
+            self._amounts[SANDBOXES].take(1)
+            self._spend(SANDBOXES, 1)
 
     def shares(self, count: int, *, sandbox_each: bool) -> list[Budget]:
         """Budgets for `count` queries that may run at once: what is left here in equal parts, at
@@ -66,75 +128,235 @@ class Budget:
 
         Raises BudgetSpent when there is not enough for all; nothing is set aside then.
         """
-        with self._lock:
+        with self._tree.lock:
             self._check_open()
-            self._calls.check(count)
-            if sandbox_each:
-                self._sandboxes.check(count)
-            calls, sandboxes = self._calls.free // count, self._sandboxes.free // count
-            return [self._share(calls, sandboxes) for _ in range(count)]
+            for name, amount in self._amounts.items():
+                if sandbox_each or name is not SANDBOXES:
+                    amount.check(count)
+            parts = {name: amount.part(count) for name, amount in self._amounts.items()}
+            ends_at_s = self.ends_at_s
+            if self._parent is None and self._tree.timeout_s is not None:
+                ends_at_s = self._tree.now_s() + self._tree.timeout_s
+            shares = [self._share(parts, ends_at_s) for _ in range(count)]
+            if not sandbox_each:
+                for share in shares:
+                    share._sandbox = self._sandbox
+            return shares
 
     def close(self) -> None:
         """The query has ended: what it leaves is its parent's again. Idempotent; whoever still
         takes from it raises BudgetSpent.
         """
-        with self._lock:
+        with self._tree.lock:
             if not self._closed:
                 self._closed = True
-                self._hand_up(self._calls.empty(), self._sandboxes.empty())
+                self._hand_up({name: one.empty() for name, one in self._amounts.items()})
 
-    def _share(self, calls: int, sandboxes: int) -> Budget:
-        share = type(self)(calls=calls, sandboxes=sandboxes, depth_max=self.depth_max)
+    def usage(self, *, of_sandbox: bool = False) -> list[dict[str, Any]]:
+        """What the whole tree has used, a mapping for each depth: `depth`, `calls`, `tokens`,
+        `usd`, `unpriced` (calls without a known price, which are not in `usd`) and `sandboxes`.
+
+        of_sandbox: only what queries in the sandbox of this one used.
+        """
+        with self._tree.lock:
+            depths = self._sandbox if of_sandbox else self._tree.depths
+            return [
+                {"depth": depth, **spent, USD: spent[USD] / NANO}
+                for depth, spent in sorted(depths.items())
+            ]
+
+    def _spend(self, name: str, count: int) -> None:
+        for depths in (self._tree.depths, self._sandbox):
+            names = (CALLS, TOKENS, USD, UNPRICED, SANDBOXES)
+            depths.setdefault(self.depth, dict.fromkeys(names, 0))[name] += count
+
+    def _share(self, parts: Mapping[str, int | None], ends_at_s: float | None) -> Budget:
+        share = type(self)(calls=0, sandboxes=0, depth_max=self.depth_max)
         share.depth = self.depth + 1
-        share._parent, share._lock = self, self._lock
-        self._calls.set_aside(calls)
-        self._sandboxes.set_aside(sandboxes)
+        share.ends_at_s = ends_at_s
+        share._parent, share._tree = self, self._tree
+        for name, part in parts.items():
+            self._amounts[name].set_aside(part)
+            share._amounts[name].grant(part)
         return share
 
-    def _hand_up(self, calls: int, sandboxes: int) -> None:
+    def _held(self, hold: Hold) -> Hold:
+        self._amounts[TOKENS].set_aside(hold.ask.tokens)
+        self._amounts[USD].set_aside(_nano(hold.ask.usd))
+        return hold
+
+    def _check_cost(self, asks: Sequence[Ask]) -> None:
+        self._amounts[TOKENS].check(sum(ask.tokens for ask in asks))
+        dollars = self._amounts[USD]
+        if dollars.free is not None:
+            unpriced = [ask.unpriced for ask in asks if ask.usd is None]
+            if unpriced:
+                raise Unpriced(
+                    "max_llm_usd limits what the language model costs, and its price is unknown, so"
+                    " it is not asked: %s" % unpriced[0]
+                )
+        dollars.check(sum(_nano(ask.usd) or 0 for ask in asks))
+
+    def _hand_up(self, left: Mapping[str, int]) -> None:
         """A query that ended before one below it passes on what that one leaves."""
         above = self._parent
         while above is not None and above._closed:
             above = above._parent
         if above is not None:
-            above._calls.take_back(calls)
-            above._sandboxes.take_back(sandboxes)
+            for name, count in left.items():
+                above._amounts[name].take_back(count)
 
     def _check_open(self) -> None:
         if self._closed:
             raise BudgetSpent("the recursive query has ended, so it asks nothing more")
+        if self.left_s <= 0:
+            raise BudgetSpent(
+                "the recursive query and all below it had %g s (%s), which are over"
+                % (self._tree.timeout_s or 0, TIMEOUT)
+            )
+
+
+class Hold:
+    """What is set aside for one call, until what it cost is known. `end` must follow; any thread
+    may call.
+    """
+
+    def __init__(self, budget: Budget, ask: Ask) -> None:
+        self.ask = ask
+        self._budget = budget
+        self._aside = {TOKENS: ask.tokens, USD: _nano(ask.usd) or 0}
+        self._used = {TOKENS: 0, USD: 0}
+        self._unpriced = False
+        self._unknown = False  # a try is under way, or was not heard to its end
+        self._ended = False
+
+    def begin(self) -> None:
+        """It is asked now. Raises BudgetSpent when that is too late."""
+        with self._budget._tree.lock:
+            self._budget._check_open()
+            if self._ended:
+                raise BudgetSpent("the recursive query has ended, so it asks nothing more")
+            self._unknown = True
+
+    def charge(self, tokens: int, usd: float | None) -> None:
+        """What the try cost. usd: None where nobody knows: then its worst, if that is known."""
+        with self._budget._tree.lock:
+            self._charge(tokens, usd)
+
+    def again(self) -> None:
+        """One more try, after one that was not heard to its end. Raises BudgetSpent."""
+        with self._budget._tree.lock:
+            self._charge(*self.ask[:2])
+            self._budget._check_open()
+            self._budget._check_cost([self.ask])
+            self._budget._held(self)
+            self._aside[TOKENS] += self.ask.tokens
+            self._aside[USD] += _nano(self.ask.usd) or 0
+            self._unknown = True
+
+    def end(self) -> None:
+        """No more tries: what they did not cost is the query's again, or its parent's when it has
+        ended. A try of which nothing is known cost its worst. Idempotent.
+        """
+        budget = self._budget
+        with budget._tree.lock:
+            if self._ended:
+                return
+            if self._unknown:
+                self._charge(*self.ask[:2])
+            self._ended = True
+            for name, used in (*self._used.items(), (UNPRICED, int(self._unpriced))):
+                budget._spend(name, used)
+            # More than its worst where that was an estimate: then it is a debt.
+            left = {name: self._aside[name] - used for name, used in self._used.items()}
+            if budget._closed:
+                budget._hand_up(left)
+                return
+            for name, used in self._used.items():
+                budget._amounts[name].use(used, left[name])
+
+    def _charge(self, tokens: int, usd: float | None) -> None:
+        self._unknown = False
+        nano = _nano(self.ask.usd if usd is None else usd)
+        self._unpriced = self._unpriced or nano is None
+        self._used[TOKENS] += tokens
+        self._used[USD] += nano or 0
+
+
+class _Tree:
+    """What all budgets of a tree share."""
+
+    def __init__(self, timeout_s: float | None, now_s: Callable[[], float]) -> None:
+        self.lock = threading.RLock()
+        self.timeout_s, self.now_s = timeout_s, now_s
+        self.depths: Depths = {}
 
 
 class _Amount:
     """One countable thing at one query. name: of the option that limits it; noun: what it is."""
 
-    def __init__(self, name: str, noun: str, allowed: int) -> None:
+    def __init__(self, name: str, noun: str, allowed: int | None) -> None:
         self._name, self._noun = name, noun
-        self._allowed = allowed
         self._used = 0  # here; what a share used counts there, and is gone from here
-        self.free = allowed
+        self.grant(allowed)
+
+    def grant(self, allowed: int | None) -> None:
+        """None: without a limit."""
+        self._allowed = self.free = allowed
 
     def check(self, count: int) -> None:
         """Raises BudgetSpent."""
-        if count > self.free:
-            below = self._allowed - self._used - self.free
-            spent = f" ({below} by recursive queries, or set aside for them)" if below else ""
-            raise BudgetSpent(
-                f"{self._used + below} {self._noun} are used{spent} and {count} more are asked for;"
-                f" {self._name} allows {self._allowed} here"
+        if self.free is None or self._allowed is None or count <= self.free:
+            return
+        below = self._allowed - self._used - self.free
+        spent = " (%s by recursive queries, or set aside)" % self._shown(below) if below > 0 else ""
+        raise BudgetSpent(
+            "%s %s used%s and %s more are asked for; %s allows %s here"
+            % (
+                self._shown(self._used + below),
+                self._noun,
+                spent,
+                self._shown(count),
+                self._name,
+                self._shown(self._allowed),
             )
+        )
 
     def take(self, count: int) -> None:
-        self.free -= count
+        self.set_aside(count)
         self._used += count
 
-    def set_aside(self, count: int) -> None:
-        self.free -= count
+    def use(self, count: int, left: int) -> None:
+        """Of what was set aside: so much was used, and so much comes back."""
+        self._used += count
+        self.take_back(left)
+
+    def set_aside(self, count: int | None) -> None:
+        self.take_back(-(count or 0))
 
     def take_back(self, count: int) -> None:
-        self.free += count
+        if self.free is not None:
+            self.free += count
+
+    def part(self, count: int) -> int | None:
+        return None if self.free is None else self.free // count
 
     def empty(self) -> int:
         """What was left."""
-        left, self.free = self.free, 0
+        left = self.free or 0
+        if self.free is not None:
+            self.free = 0
         return left
+
+    def _shown(self, count: int) -> str:
+        return str(count)
+
+
+class _Dollars(_Amount):
+    def _shown(self, count: int) -> str:
+        return "$%.6f" % (count / NANO)
+
+
+def _nano(usd: float | None) -> int | None:
+    """Rounded up: a little more than nothing is not nothing."""
+    return None if usd is None else math.ceil(usd * NANO - 1e-6)

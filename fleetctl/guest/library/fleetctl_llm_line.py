@@ -23,6 +23,7 @@ CARRIED_MAX = 64  # calls at once where nobody says what the endpoint carries
 COUNT_MAX = 1000  # fallbacks that one message may tell of
 FALLBACK_CALLS_MIN = 20  # before fewer no share is told
 FALLBACK_SHARE_MAX = 0.05  # where nobody says another; Endpoint's own default
+USD, TOKENS = "X-Fleetctl-Usd", "X-Fleetctl-Tokens"  # of an answer, where they are known
 PROBLEM_CHARACTERS_MAX = 300  # of each failed call, in the error of its batch
 
 Instead = Optional[Callable[[Any, Exception], Any]]
@@ -57,14 +58,18 @@ class Line:
         self._endpoints: Dict[str, Dict[str, str]] = {}  # by model; as the gateway chooses
         self._calls = self._fallbacks = self._waiting = 0
 
-    def ask(self, path: str, body: Dict[str, Any], calls: int) -> Dict[str, Any]:
-        """The reply to one request. Raises RuntimeError, CallRefused."""
+    def ask(self, path: str, body: Dict[str, Any], calls: int, again: Any = None) -> Dict[str, Any]:
+        """The reply to one request. again: called before it is sent once more, because its answer
+        was lost; its error is raised then. Raises RuntimeError, CallRefused.
+        """
         with self._lock:
             self._calls += calls
-        status, data = self._exchange("POST", self._path + path, json.dumps(body).encode())
+        text = json.dumps(body).encode()
+        status, data, headers = self._exchange("POST", self._path + path, text, again)
         reply = _parsed(data)
         if status < 400 and isinstance(reply, dict):
-            return reply
+            # Said by the gateway alone: over all tries, and of what it had kept.
+            return {**reply, "fleetctl": {name: headers.get(name) for name in (USD, TOKENS)}}
         raise _error_of(status, reply, data)
 
     def room(self, calls: int, model: Optional[str]) -> int:
@@ -88,6 +93,10 @@ class Line:
     def begun(self) -> None:
         with self._lock:
             self._waiting -= 1
+
+    def price(self, model: Optional[str]) -> Any:
+        """USD of a million tokens, as the gateway says; None where it is unknown."""
+        return self._limits(model).get("price")
 
     def replaced(
         self,
@@ -140,13 +149,15 @@ class Line:
         if not self._counted:
             return {}
         try:
-            status, data = self._exchange(method, path, data)
+            status, data, _ = self._exchange(method, path, data)
         except RuntimeError:
             return {}
         reply = _parsed(data)
         return reply if status < 400 and isinstance(reply, dict) else {}
 
-    def _exchange(self, method: str, path: str, data: bytes) -> Tuple[int, bytes]:
+    def _exchange(
+        self, method: str, path: str, data: bytes, again: Any = None
+    ) -> Tuple[int, bytes, Any]:
         lost = 0
         while True:
             connection = self._connected()
@@ -160,11 +171,13 @@ class Line:
                 if lost >= LOST_MAX or isinstance(error, socket.timeout):
                     why = str(error) or type(error).__name__
                     raise RuntimeError("%s did not answer: %s" % (self._base, why)) from error
+                if again is not None:
+                    again()
                 continue
             if connection.sock is not None:  # the server keeps it, too
                 with self._lock:
                     self._idle.append((connection, time.monotonic()))
-            return reply.status, answer
+            return reply.status, answer, reply.headers
 
     def _connected(self) -> http.client.HTTPConnection:
         while True:
@@ -252,10 +265,17 @@ def _error_of(status: int, reply: Any, data: bytes) -> RuntimeError:
     if isinstance(error, dict):
         message = error.get("message") or error.get("detail") or ""
         if error.get("type") == "fleetctl":  # the gateway's own, of which 502 is a server's fault
-            return (CallRefused if status < 500 else RuntimeError)(str(message))
+            return _unasked((CallRefused if status < 500 else RuntimeError)(str(message)), status)
     else:
         message = error or data.decode("utf-8", "replace")
-    return RuntimeError(("the model server answered %d: %s" % (status, message)).rstrip(": "))
+    whole = ("the model server answered %d: %s" % (status, message)).rstrip(": ")
+    return _unasked(RuntimeError(whole), status)
+
+
+def _unasked(error: RuntimeError, status: int) -> RuntimeError:
+    """Marked where no model was asked: it was refused, or nobody was there."""
+    error.unasked = status < 500 or status == 503  # type: ignore[attr-defined]
+    return error
 
 
 def model_of(name: Optional[str]) -> Dict[str, str]:

@@ -5,16 +5,23 @@ its code ask the task's endpoints, whose limits and budgets hold for all of them
 """
 
 import asyncio
+import json
+import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from fleetctl_llm_budget import Budget  # type: ignore[import-not-found]
-from fleetctl_llm_line import shortened  # type: ignore[import-not-found]
+from fleetctl_llm_budget import TIMEOUT, Ask, Budget  # type: ignore[import-not-found]
+from fleetctl_llm_costs import (  # type: ignore[import-not-found]
+    tokens_of,
+    usd_of,
+    worst_tokens,
+)
+from fleetctl_llm_line import TOKENS, USD, shortened  # type: ignore[import-not-found]
 
-MAX_LLM_CALLS = 50  # of one call of the task's, with all that is below it
 MAX_DEPTH = 2
 AT_ONCE_MAX = 4  # queries of one batch; each is a process that computes
+LATE_S = 0.5
 ITERATIONS_MAX = 20  # of one query's loop; as dspy's own RLM
 RECURSIVE = """
 Recursive queries, each by a sub-agent with a REPL of its own; for parts whose context is itself \
@@ -24,21 +31,66 @@ too large or needs steps of its own:
 or {"query": ..., "context": ...}; the answers in their order
 """
 
-Chat = Callable[[List[Dict[str, str]]], str]
+Messages = List[Dict[str, str]]
 Prompt = Union[str, Mapping[str, str]]
 
 
-def root(max_llm_calls: int) -> Any:
-    """The budget of one call of the task's. Raises RuntimeError without dspy in the image."""
+def root(calls: int, tokens: Optional[int], usd: Optional[float], timeout_s: float) -> Any:
+    """The budget of one call of the task's. Raises RuntimeError without dspy in the image,
+    ValueError for a limit that is none.
+    """
     _dspy()
-    return Budget(calls=max_llm_calls, sandboxes=0, depth_max=MAX_DEPTH)
+    if not 0 < timeout_s < math.inf:
+        raise ValueError("%s is `%s`; it must be seconds above 0" % (TIMEOUT, timeout_s))
+    return Budget(
+        calls=calls, tokens=tokens, usd=usd, sandboxes=0, depth_max=MAX_DEPTH, timeout_s=timeout_s
+    )
+
+
+class Model:
+    """The task's endpoint. reply: (messages, what to do before they are sent once more) -> the text
+    and all that came with it. price: USD of a million tokens; None where it is unknown.
+    """
+
+    def __init__(
+        self,
+        reply: Callable[[Messages, Any], Tuple[str, Dict[str, Any]]],
+        parameters: Mapping[str, Any],
+        price: Optional[Mapping[str, Any]],
+    ) -> None:
+        self._reply, self._parameters, self._price = reply, parameters, price
+
+    def worst(self, messages: Messages) -> Any:
+        length = len(json.dumps([messages, self._parameters], ensure_ascii=False).encode())
+        tokens = worst_tokens(length, self._parameters)
+        why = "its Endpoint needs `prices` of this model"
+        return Ask(sum(tokens), usd_of(self._price, tokens), why)
+
+    def ask(self, messages: Messages, hold: Any) -> str:
+        """The answer, and what it cost is known then; of one that was lost, its worst."""
+        hold.begin()
+        try:
+            text, reply = self._reply(messages, hold.again)
+            told = reply["fleetctl"]
+            tokens = tokens_of(told[TOKENS], reply.get("usage"))
+            if tokens is None:  # no token is shorter than a byte
+                tokens = len(json.dumps(messages).encode()), len(text.encode())
+            usd = usd_of(self._price, tokens) if told[USD] is None else float(told[USD])
+            hold.charge(sum(tokens), usd)
+            return text
+        except Exception as error:
+            if getattr(error, "unasked", False):
+                hold.charge(0, 0.0)
+            raise
+        finally:
+            hold.end()
 
 
 def answers(
-    chat: Chat, prompts: Sequence[Prompt], context: str, concurrency: Optional[int], budget: Any
+    model: Any, prompts: Sequence[Prompt], context: str, concurrency: Optional[int], budget: Any
 ) -> List[str]:
     """In the order of the prompts. Raises ValueError for an empty one, BudgetSpent (nothing is
-    asked then), or, after all have ended, RuntimeError when some failed.
+    asked then), or RuntimeError: after all have ended when some failed, or at their deadline.
     """
     asked = [_asked(prompt, context, "prompt[%d]" % place) for place, prompt in enumerate(prompts)]
     if concurrency is not None and concurrency < 1:
@@ -46,22 +98,15 @@ def answers(
     if not asked:
         return []
     if budget.deepest:
-        budget.take_calls(len(asked))
-        shares = [budget] * len(asked)
+        plain = [[{"role": "user", "content": _plain(*one)}] for one in asked]
+        holds = budget.hold([model.worst(messages) for messages in plain])
+        works = [_bound(model.ask, *pair) for pair in zip(plain, holds)]  # noqa: B905
+        ends, left_s = [hold.end for hold in holds], budget.left_s
     else:
         shares = budget.shares(len(asked), sandbox_each=False)
-
-    def one(place: int) -> Union[str, Exception]:
-        try:
-            return _answer(chat, *asked[place], shares[place], plain=budget.deepest)
-        except Exception as error:
-            return error
-        finally:
-            if not budget.deepest:
-                shares[place].close()
-
-    with ThreadPoolExecutor(min(concurrency or AT_ONCE_MAX, AT_ONCE_MAX, len(asked))) as pool:
-        outcomes = list(pool.map(one, range(len(asked))))
+        works = [_bound(_answer, model, *one, share) for one, share in zip(asked, shares)]  # noqa: B905
+        ends, left_s = [share.close for share in shares], shares[0].left_s
+    outcomes = _outcomes(works, ends, min(concurrency or AT_ONCE_MAX, AT_ONCE_MAX), left_s)
     failed = [(place, one) for place, one in enumerate(outcomes) if isinstance(one, Exception)]
     if failed and len(asked) == 1:
         raise RuntimeError("%s: %s" % (type(failed[0][1]).__name__, failed[0][1])) from failed[0][1]
@@ -71,41 +116,71 @@ def answers(
     return [str(outcome) for outcome in outcomes]
 
 
-def _answer(chat: Chat, query: str, context: str, budget: Any, plain: bool) -> str:
-    if plain:
-        return chat([{"role": "user", "content": _plain(query, context)}])
+def _bound(function: Callable[..., str], *args: Any) -> Callable[[], str]:
+    return lambda: function(*args)
+
+
+def _outcomes(
+    works: Sequence[Callable[[], str]],
+    ends: Sequence[Callable[[], None]],
+    width: int,
+    left_s: float,
+) -> List[Union[str, BaseException]]:
+    """Answers and errors. ends: called after each, and of all when none may go on. Raises
+    RuntimeError at the deadline: what is under way then asks nothing more, and its code is killed.
+    """
+    pool = futures.ThreadPoolExecutor(min(width, len(works)))
+    try:
+        begun = [pool.submit(work) for work in works]
+        for future, end in zip(begun, ends):  # noqa: B905
+            future.add_done_callback(lambda _, end=end: end())  # type: ignore[misc]
+        _, late = futures.wait(begun, None if math.isinf(left_s) else left_s)
+        if late:
+            raise RuntimeError("%s: no answer within the seconds that it gives" % TIMEOUT)
+        return [future.exception() or future.result() for future in begun]
+    finally:
+        for end in ends:
+            end()
+        pool.shutdown(wait=False)
+
+
+def _answer(model: Any, query: str, context: str, budget: Any) -> str:
     dspy = _dspy()
     inputs = {"context": context, "query": query} if context else {"query": query}
-    model = _counted(dspy, chat, budget)
-
+    counted = _counted(dspy, model, budget)
     loop = dspy.RLM(
         "%s -> answer" % ", ".join(inputs),
         # With the last call it must say what it came to.
         max_iters=max(1, min(ITERATIONS_MAX, budget.calls_left - 1)),
         max_llm_calls=budget.calls_left,
-        sub_lm=model,
-        interpreter_factory=_interpreters(dspy, chat, budget),
+        sub_lm=counted,
+        interpreter_factory=_interpreters(dspy, model, budget),
     )
-    with dspy.context(lm=model):
+    with dspy.context(lm=counted):
         return str(loop(**inputs).answer)
 
 
-def _interpreters(dspy: Any, chat: Chat, budget: Any) -> Any:
+def _interpreters(dspy: Any, model: Any, budget: Any) -> Any:
     """Makes processes for code, which has the functions of this file, too. Not by RLM's own
     `tools`: those take keywords alone there, and models write `rlm_query("...")`.
     """
 
     def rlm_query(prompt: Prompt, context: str = "") -> str:
-        return answers(chat, [prompt], context, None, budget)[0]
+        return answers(model, [prompt], context, None, budget)[0]
 
     def rlm_query_batched(
         prompts: List[Prompt], concurrency: Optional[int] = None, context: str = ""
     ) -> List[str]:
-        return answers(chat, prompts, context, concurrency, budget)
+        return answers(model, prompts, context, concurrency, budget)
+
+    class Timed(dspy.LocalInterpreter):  # type: ignore[misc]
+        def execute(self, *args: Any, **named: Any) -> Any:
+            # Its process is killed soon after the deadline, which is told by then.
+            self.execution_timeout = budget.left_s + LATE_S
+            return super().execute(*args, **named)
 
     def make() -> Any:
-        tools = {"rlm_query": rlm_query, "rlm_query_batched": rlm_query_batched}
-        return dspy.LocalInterpreter(tools=tools)
+        return Timed(tools={"rlm_query": rlm_query, "rlm_query_batched": rlm_query_batched})
 
     told = "" if budget.deepest else RECURSIVE
     make.execution_instructions = (  # type: ignore[attr-defined]
@@ -114,7 +189,7 @@ def _interpreters(dspy: Any, chat: Chat, budget: Any) -> Any:
     return make
 
 
-def _counted(dspy: Any, chat: Chat, budget: Any) -> Any:
+def _counted(dspy: Any, model: Any, budget: Any) -> Any:
     """The task's endpoint as a model of dspy's; each call is counted."""
 
     class Counted(dspy.BaseLM):  # type: ignore[misc]
@@ -123,8 +198,8 @@ def _counted(dspy: Any, chat: Chat, budget: Any) -> Any:
             self.kwargs: Dict[str, Any] = {}
 
         def __call__(self, prompt: Optional[str] = None, **named: Any) -> List[str]:
-            budget.take_calls(1)
-            return [chat(named.get("messages") or [{"role": "user", "content": prompt}])]
+            messages = named.get("messages") or [{"role": "user", "content": prompt}]
+            return [model.ask(messages, budget.hold([model.worst(messages)])[0])]
 
         async def acall(self, prompt: Optional[str] = None, **named: Any) -> List[str]:
             return await asyncio.to_thread(self, prompt, **named)

@@ -8,7 +8,7 @@ from pathlib import Path
 _HERE = Path(__file__).parents[1] / "library"
 _CHECKPOINTS, _STACKS = "fleetctl_checkpoint.py", "sitecustomize.py"
 _MIRROR = "fleetctl_mirror.py"
-_MODELS = tuple(f"fleetctl_llm{part}.py" for part in ("", "_line", "_rlm", "_budget"))
+_MODELS = tuple(f"fleetctl_llm{part}.py" for part in ("", "_line", "_rlm", "_budget", "_costs"))
 
 
 def library(

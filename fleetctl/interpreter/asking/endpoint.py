@@ -12,14 +12,29 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from fleetctl.common.errors import UsageError
+from fleetctl.guest.library.fleetctl_llm_costs import tokens_of
 
 FROM_VARIABLES = "env"
 URL, KEY, MODEL = "OPENAI_BASE_URL", "OPENAI_API_KEY", "FLEETCTL_LLM_MODEL"
 PROBLEM_CHARACTERS_MAX = 500
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
+USD = "X-Fleetctl-Usd"  # what our gateway says that an answer cost, over all of its tries
+TOKENS = "X-Fleetctl-Tokens"  # likewise: `in out`
+BUSY = 503  # nothing was asked yet, as for what a client did wrong
+
+
+class Reply(str):
+    """An answer's text. tokens: (in, out) as counted, None where nobody did; usd: likewise."""
+
+    tokens: tuple[int, int] | None = None
+    usd: float | None = None
+
+
+class ServerRefused(RuntimeError):
+    """The server said no before it asked a model, so that nothing was used."""
 
 
 class ModelServer:
@@ -36,46 +51,68 @@ class ModelServer:
                 f"{where} `{url}`; it must be the base URL of a model server",
                 hint=f"endpoint='http://127.0.0.1:11434/v1', or endpoint='env' for ${URL}",
             )
-        self._url = url.rstrip("/") + "/chat/completions"
+        self._url = url.rstrip("/")
         self._timeout_s = timeout_s
         self.model = os.environ.get(MODEL, "")
+        self._prices: dict[str, Mapping[str, float] | None] = {}
 
     def __call__(
         self,
         prompt: str = "",
         model: str | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
-    ) -> str:
-        """The answer's text. Raises RuntimeError."""
+    ) -> Reply:
+        """Raises RuntimeError."""
         name = model or self.model
         if not name:
             raise RuntimeError(f"no model is named: set ${MODEL}, or llm_query(..., model=...)")
         asked = messages or [{"role": "user", "content": prompt}]
         body = json.dumps({"model": name, "messages": list(asked)}).encode()
+        data, headers = self._send(self._request(self._url + "/chat/completions", body))
+        return _reply(data, headers)
+
+    def price(self, model: str) -> Mapping[str, float] | None:
+        """What our gateway asks for the model; None from every other server. Asks once."""
+        if model not in self._prices:
+            try:
+                url = f"{self._url.removesuffix('/v1')}/limits?model={quote(model)}"
+                data, _ = self._send(self._request(url))
+                told = json.loads(data).get("price")
+            except (RuntimeError, ValueError, AttributeError):
+                told = None
+            self._prices[model] = told if isinstance(told, dict) else None
+        return self._prices[model]
+
+    def _request(self, url: str, body: bytes | None = None) -> urllib.request.Request:
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(KEY):
             headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(self._url, body, headers)  # noqa: S310 - checked above
-        return _content(self._send(request))
+        return urllib.request.Request(url, body, headers)  # noqa: S310 - checked when made
 
-    def _send(self, request: urllib.request.Request) -> bytes:
+    def _send(self, request: urllib.request.Request) -> tuple[bytes, Mapping[str, str]]:
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as reply:  # noqa: S310
-                data: bytes = reply.read(ANSWER_BYTES_MAX)
-                return data
+                return reply.read(ANSWER_BYTES_MAX), reply.headers
         except urllib.error.HTTPError as error:
             with error:
                 text = error.read(PROBLEM_CHARACTERS_MAX).decode("utf-8", "replace")
-            raise RuntimeError(f"the model server answered {error.code}: {text}") from None
+            unasked = error.code < 500 or error.code == BUSY
+            kind = ServerRefused if unasked else RuntimeError
+            raise kind(f"the model server answered {error.code}: {text}") from None
         except OSError as error:
             raise RuntimeError(f"the model server cannot be asked: {error}") from error
 
 
-def _content(reply: bytes) -> str:
+def _reply(data: bytes, headers: Mapping[str, str]) -> Reply:
     try:
-        text = json.loads(reply)["choices"][0]["message"]["content"]
+        told = json.loads(data)
+        text = told["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError):
         text = None
     if not isinstance(text, str):
         raise RuntimeError("the model server answered without a text")
-    return text
+    reply = Reply(text)
+    reply.tokens = tokens_of(headers.get(TOKENS), told.get("usage"))
+    if usd := headers.get(USD):
+        reply.usd = float(usd)
+    return reply

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.guest.library.fleetctl_llm_budget import Budget
+from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, Budget, Hold
 from fleetctl.interpreter import loop
+from fleetctl.interpreter.asking.endpoint import ServerRefused
+from fleetctl.interpreter.asking.meter import Arguments, Meter, Prices
 from fleetctl.interpreter.asking.together import (
     RAISE,
     TEXT,
@@ -33,10 +36,13 @@ class Questions:
 
     model: called as `model(prompt)`, or `model(prompt, model=name)` when code names one; from
     several threads at once, or on the shared loop when it is a coroutine function.
-    timeout_s: of each question. Raises UsageError for a model that cannot be called.
+    timeout_s: of each question; prices: by model. Raises UsageError for a model that cannot be
+    called, and for prices that are none.
     """
 
-    def __init__(self, model: object, *, budget: Budget, timeout_s: float) -> None:
+    def __init__(
+        self, model: object, *, budget: Budget, timeout_s: float, prices: Prices | None = None
+    ) -> None:
         if not callable(model):
             raise UsageError(
                 f"sub_lm is a {type(model).__name__}; it must be a function that takes a prompt"
@@ -45,10 +51,12 @@ class Questions:
         self.model: LanguageModel = model
         self.timeout_s = timeout_s
         self._budget = budget
+        self._prices = prices or {}
+        self._meter = Meter(self.model, self._prices, limited=budget.limits_usd)
 
     def within(self, budget: Budget) -> Questions:
         """The same for a query below."""
-        return Questions(self.model, budget=budget, timeout_s=self.timeout_s)
+        return Questions(self.model, budget=budget, timeout_s=self.timeout_s, prices=self._prices)
 
     def tools(self) -> Mapping[str, Callable[..., Any]]:
         return {"llm_query": self.query, "llm_query_batched": self.query_batched}
@@ -59,9 +67,9 @@ class Questions:
         """
         check_prompt(prompt, "prompt")
         check_on_error(on_error)
-        self._budget.take_calls(1)
+        asked = self._hold([((prompt,), _named(model))])[0]
         try:
-            return _text(loop.run(self._ask((prompt,), _named(model))))
+            return _text(self._heard(*asked))
         except RuntimeError as error:
             if on_error == TEXT:
                 return f"[ERROR] {error}"
@@ -85,35 +93,55 @@ class Questions:
             check_prompt(prompt, f"prompt[{number}]")
         check_on_error(on_error)
         width = checked_width(concurrency, AT_ONCE)
-        self._budget.take_calls(len(prompts))
+        held = self._hold([((prompt,), _named(model)) for prompt in prompts])
 
-        async def ask(prompt: str) -> str:
-            return _text(await self._ask((prompt,), _named(model)))
+        async def ask(one: tuple[Hold, Arguments]) -> str:
+            return _text(await self._ask(*one))
 
-        return loop.run(answers(ask, prompts, width=width, on_error=on_error))
+        try:
+            return loop.run(answers(ask, held, width=width, on_error=on_error))
+        finally:
+            for hold, _ in held:
+                hold.end()  # also of those that never began
 
     def raw(self, *args: Any, **named: Any) -> Any:
         """What the model itself returns for these arguments, counted and within the time as all
         questions. Raises RuntimeError.
         """
-        self._budget.take_calls(1)
-        return loop.run(self._ask(args, named))
+        return self._heard(*self._hold([(args, named)])[0])
 
-    async def _ask(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    def _heard(self, hold: Hold, arguments: Arguments) -> Any:
         try:
-            async with asyncio.timeout(self.timeout_s) as limit:
-                answer = await loop.in_thread(lambda: self._begin(args, named))
-                if inspect.isawaitable(answer):
-                    answer = await answer
+            return loop.run(self._ask(hold, arguments))
+        finally:
+            hold.end()  # also when it was interrupted before it began
+
+    def _hold(self, asked: Sequence[Arguments]) -> list[tuple[Hold, Arguments]]:
+        """All of them, or none. Raises BudgetSpent, Unpriced."""
+        holds = self._budget.hold([self._meter.worst(one) for one in asked])
+        return list(zip(holds, asked, strict=True))
+
+    async def _ask(self, hold: Hold, arguments: Arguments) -> Any:
+        left_s = self._budget.left_s
+        hold.begin()
+        try:
+            async with asyncio.timeout(min(self.timeout_s, left_s)) as limit:
+                said = await loop.in_thread(lambda: self._meter.ask(arguments))
+                if inspect.isawaitable(said.answer):
+                    said = replace(said, answer=await said.answer)
+            hold.charge(*self._meter.cost(arguments, said))
+        except ServerRefused as error:
+            hold.charge(0, 0.0)
+            raise RuntimeError(_told(error)) from error
         except TimeoutError as error:
-            why = f"no answer within {self.timeout_s:g} s" if limit.expired() else _told(error)
+            whose = f"{self.timeout_s:g} s" if self.timeout_s <= left_s else f"the {TIMEOUT}"
+            why = f"no answer within {whose}" if limit.expired() else _told(error)
             raise RuntimeError(why) from None
         except Exception as error:
             raise RuntimeError(_told(error)) from error
-        return answer
-
-    def _begin(self, args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-        return self.model(*args, **named)
+        finally:
+            hold.end()
+        return said.answer
 
 
 def _named(model: str | None) -> dict[str, str]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.guest.library.fleetctl_llm_budget import Budget
+from fleetctl.guest.library.fleetctl_llm_budget import TIMEOUT, Budget
 from fleetctl.interpreter import loop
 from fleetctl.interpreter.asking import rlm
 from fleetctl.interpreter.asking.questions import Questions
@@ -110,6 +111,18 @@ class Recursion:
         """`rlm_query_batched` in contexts of the same sandbox."""
         return self._many(prompts, Children.CONTEXT, None, context, RAISE)
 
+    def usage(self) -> list[dict[str, Any]]:
+        """What it and all below it have used, by depth."""
+        return self._budget.usage()
+
+    @property
+    def depth(self) -> int:
+        return self._budget.depth
+
+    def usage_here(self) -> list[dict[str, Any]]:
+        """What all queries in the sandbox of this one have used, by depth."""
+        return self._budget.usage(of_sandbox=True)
+
     async def end(self) -> None:
         """End all queries below, confirmed where that can be. Never raises."""
         for batch in self._under_way:
@@ -123,7 +136,7 @@ class Recursion:
             return self._questions.query(query.plain, on_error=on_error)
         [share] = self._shares(1, place)
         try:
-            return loop.run(self._watched(self._ask(query, share, place)))
+            return loop.run(self._watched(self._ask(query, share, place), share.left_s))
         except RuntimeError as error:
             if on_error == TEXT:
                 return f"[ERROR] {error}"
@@ -155,7 +168,7 @@ class Recursion:
 
         try:
             batch = answers(ask, pairs, width=width, on_error=on_error)
-            return loop.run(self._watched(batch))
+            return loop.run(self._watched(batch, pairs[0][1].left_s))
         finally:
             for _, share in pairs:
                 share.close()  # also of those that never began
@@ -172,13 +185,24 @@ class Recursion:
                 f" {self._budget.depth_max}; use llm_query, or raise max_depth"
             )
 
-    async def _watched(self, work: Coroutine[Any, Any, T]) -> T:
-        """Work that `end` ends."""
+    async def _watched(self, work: Coroutine[Any, Any, T], left_s: float) -> T:
+        """Work that `end` ends, and its deadline: after its sandboxes, confirmed where that can be.
+
+        Raises RuntimeError at the deadline.
+        """
         task = asyncio.current_task()
         assert task is not None, "the shared loop runs tasks alone"
         self._under_way.add(task)
         try:
-            return await work
+            async with asyncio.timeout(None if left_s == math.inf else left_s) as limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise RuntimeError(
+                f"the recursive query and all below it had {self._options.rlm_timeout_s:g} s"
+                f" ({TIMEOUT}) and were ended"
+            ) from None
         finally:
             self._under_way.discard(task)
 

@@ -1,7 +1,7 @@
 """Ends the sandboxes of interpreters that nobody shut down: dropped ones, and all at exit.
 
-Used by interpreter.py and runtime.py. What a killed process leaves is up to the provider's own
-safeguards.
+Used by interpreter.py and runtime.py. What a killed process leaves is on record (record.py), for
+wiring/interpreters.py to end; below that are the provider's own safeguards.
 """
 
 from __future__ import annotations

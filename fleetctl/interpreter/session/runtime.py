@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from fleetctl.common.errors import FleetctlError, Unavailable
@@ -18,6 +19,7 @@ from fleetctl.interpreter.options import Options, session_order
 from fleetctl.interpreter.session import leaving
 from fleetctl.interpreter.session.conversation import Conversation, Problem, Tool
 from fleetctl.interpreter.session.events import ExecutionEvents
+from fleetctl.interpreter.session.record import Record
 from fleetctl.interpreter.session.work import Callback, Executed, Work, plain, read_answer
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ class Below(Protocol):
 
 class Runtime:
     """tools: the interpreter's own table, which may change at any time. below: what ends with the
-    code that asked for it. opener: where its sessions come from, when not from the provider.
+    code that asked for it. opener: where its sessions come from, when not from the provider;
+    record: of its sandboxes, which a session from elsewhere has none of.
     """
 
     def __init__(
@@ -49,11 +52,13 @@ class Runtime:
         tools: Mapping[str, Tool],
         below: Below | None = None,
         opener: Opener | None = None,
+        record: Record | None = None,
     ) -> None:
         self._options = options
         self._tools = tools
         self._below = below
         self._opener = opener
+        self._record = record or Record(options, None)
         self._retired = False
         self._turn = asyncio.Lock()  # executions of one interpreter follow one another
         self._talk: Conversation | None = None
@@ -62,6 +67,10 @@ class Runtime:
     @property
     def started(self) -> bool:
         return self._talk is not None and not self._talk.over
+
+    def sandbox(self) -> str:
+        """The name of the sandbox that its code is in; of a context, the one that it shares."""
+        return self._record.name or self._record.parent
 
     @property
     def holds(self) -> bool:
@@ -198,7 +207,14 @@ class Runtime:
 
         open_session = wiring.session_opener(self._options.provider)
         leaving.be_first()
-        return await open_session(home(), order)
+        self._record.begin(order.name)
+        try:
+            session = await open_session(home(), replace(order, parent=self._record.parent))
+        except BaseException as error:
+            self._record.failed(error)
+            raise
+        self._record.started()
+        return session
 
     async def _lose(self) -> None:
         talk, self._talk = self._talk, None
@@ -206,6 +222,7 @@ class Runtime:
         try:
             if talk is not None:
                 await talk.stop()
+                self._record.ended()
         except (Unavailable, asyncio.CancelledError):
             self._talk = talk  # so that the next shutdown tries again
             raise

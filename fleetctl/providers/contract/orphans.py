@@ -36,6 +36,7 @@ class Orphan(NamedTuple):
     uid: str = ""  # of its object, in the store that made it
     work: str = ""  # as work_mark tells it, SHARED, or "" where nothing says so
     kind: str = SANDBOX
+    parent: str = ""  # of an interpreter's sandbox: the run whose code asked for it
     # Of a function: who called it from this home, `job-UID` or `function-NAME`.
     users: tuple[str, ...] = ()
 

@@ -25,8 +25,9 @@ class Plugin(NamedTuple):
     volume_files: with (home, account, store_id=), VolumeFiles; what `cp`, `ls` and `rm` reach
     without a controller. orphans: with (home, account), Orphans. exec: with (home, account),
     Entering; how `exec`, `cp` and `port-forward` get in. check: a Check, for `doctor`.
-    session: an OpenSession, for interpreters. kept: called with (home, uid, run), where a task's
-    own files outlive it. listed_bytes: called with (home, volume), where it costs nearly nothing.
+    session: an OpenSession, and session_end: an EndSession, for interpreters. kept: called with
+    (home, uid, run), where a task's own files outlive it. listed_bytes: called with (home, volume),
+    where it costs nearly nothing.
     sdk: the package that its extra installs. Empty is what it has nothing for.
     """
 
@@ -36,6 +37,7 @@ class Plugin(NamedTuple):
     volume_files: str = ""
     exec: str = ""
     session: str = ""
+    session_end: str = ""
     kept: str = ""
     listed_bytes: str = ""
     sdk: str = ""

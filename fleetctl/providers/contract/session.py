@@ -38,6 +38,7 @@ class SessionRequest:
     repository: GitSource | None = None  # cloned before the driver starts
     workspace: bool = False  # whether code works in a directory of its own; so with a repository
     secrets: tuple[str, ...] = ()  # names of secrets that the provider keeps
+    parent: str = ""  # the session whose code asked for this one: carried as a tag; "" a program's
     # What only one provider understands, such as its own objects: {"app": modal.App, ...}. Others
     # refuse what they would have to ignore to their user's surprise.
     native: Mapping[str, object] = field(default_factory=dict, repr=False)
@@ -85,6 +86,10 @@ class Session(Protocol):
         """
         ...
 
+
+# (state directory, a session's name, what its record keeps of `native`) -> whether it was there.
+# Ends the sandbox of a session whose program was killed, confirmed. Raises Refused or Unavailable.
+EndSession = Callable[[Path, str, Mapping[str, str]], Awaitable[bool]]
 
 # (state directory, order); raises Refused or Unavailable, both certain that no sandbox is left.
 OpenSession = Callable[[Path, SessionRequest], Awaitable[Session]]

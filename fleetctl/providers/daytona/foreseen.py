@@ -23,7 +23,7 @@ def first(template: Template, account: Account) -> Foreseen | None:
         hint = "use a sandbox for each task, or place it on `modal`"
         return Foreseen(("runtime",), "Daytona has no functions", hint)
     try:
-        machines.machine(template.resources)
+        machines.machine(template.sandbox_resources)
     except Refused as error:
         return Foreseen(("resources", "gpu"), str(error), error.hint)
     if importlib.util.find_spec("daytona") is None:

@@ -27,7 +27,7 @@ from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.names import of_tags
 
 JOBS = "jobs"  # where the objects of this home link the images that they need
-INTERPRETER_LABEL = "fleetctl-interpreter"
+INTERPRETER_LABEL, PARENT_LABEL = "fleetctl-interpreter", "fleetctl-parent"
 LIST_S = 60.0
 END_S = 120.0  # to end a sandbox and hear that it is over
 
@@ -111,7 +111,10 @@ def _of_interpreter(provider: str, handle: str, labels: dict[str, str]) -> Orpha
     shown, and may be ended before.
     """
     name = labels.get(INTERPRETER_LABEL)
-    return Orphan(provider, handle, INTERPRETERS, name, "", "", 0.0) if name else None
+    if not name:
+        return None
+    parent = labels.get(PARENT_LABEL, "")
+    return Orphan(provider, handle, INTERPRETERS, name, "", "", 0.0, parent=parent)
 
 
 _: type[Orphans] = DaytonaOrphans

@@ -11,6 +11,7 @@ PLUGIN = Plugin(
     exec="fleetctl.providers.daytona.runs.exec:DaytonaEntering",
     check="fleetctl.providers.daytona.check:check",
     session="fleetctl.providers.daytona.interpreter.session:open_session",
+    session_end="fleetctl.providers.daytona.interpreter.session:end_session",
     sdk="daytona",
     server=Server("DAYTONA_API_KEY", "https://app.daytona.io/api", "DAYTONA_API_URL"),
 )

@@ -139,7 +139,7 @@ class DaytonaProvider(RemoteProvider):
         await self._remove_files(uid, keep_logs=keep_logs)
 
     def usd_per_s(self, template: Template) -> float | None:
-        return _usd_per_s(template.resources)
+        return _usd_per_s(template.sandbox_resources)
 
     async def foresee(self, template: Template, account: Account) -> Foreseen | None:
         return foreseen.first(template, account)
@@ -148,7 +148,7 @@ class DaytonaProvider(RemoteProvider):
         if template.is_function:
             return "Daytona has no functions"
         try:
-            machines.machine(template.resources)
+            machines.machine(template.sandbox_resources)
         except Refused as error:
             return str(error)
         return ""
@@ -191,7 +191,7 @@ class DaytonaProvider(RemoteProvider):
     async def _parts(self, request: RunRequest) -> Parts:
         template = request.template
         # What is cheap to refuse is refused before an image is built.
-        machines.machine(template.resources)
+        machines.machine(template.sandbox_resources)
         if request.secret_refs:
             raise Refused(
                 f"secret `{request.secret_refs[0]}` has `fromProvider`, and Daytona puts the"
@@ -246,7 +246,7 @@ class DaytonaProvider(RemoteProvider):
             setup=() if source is None or directory is None else sources.setup(source, directory),
             source=directory,
             left_s=work_s(left_s, leave_s=leave_s, grace_s=grace_s),
-            note=machines.machine(request.template.resources).note,
+            note=machines.machine(request.template.sandbox_resources).note,
         )
         await self._hand_in(request, place)
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession, ClientWebSocketResponse
 
 PATH = "/v1/chat/completions"
+BATCH = "/batch"  # before it
 CALLS = "/calls"
 CONNECT_S = 10.0
 HEARTBEAT_S = 30.0  # a gateway that hangs is a broken line
@@ -37,13 +38,21 @@ class Line:
         self._opening = asyncio.Lock()
 
     async def post(
-        self, access: EndpointAccess, endpoint: str, number: int, body: Mapping[str, Any]
+        self,
+        access: EndpointAccess,
+        endpoint: str,
+        number: int,
+        body: Mapping[str, Any],
+        *,
+        batched: bool = False,
     ) -> Reply:
-        """Ask under the number; asked again, the gateway tells the answer that it has kept. Raises
-        Unavailable when the line broke, whatever became of the call.
+        """Ask under the number; asked again, the gateway tells the answer that it has kept.
+        batched: it may come by a batch, hours later. Raises Unavailable when the line broke,
+        whatever became of the call.
         """
         line = await self._opened(access.base_url)
-        head = {"token": access.token, "path": f"/endpoints/{endpoint}{PATH}", "number": number}
+        path = f"/endpoints/{endpoint}{BATCH if batched else ''}{PATH}"
+        head = {"token": access.token, "path": path, "number": number}
         try:
             return await line.ask(head, json.dumps(body).encode())
         except ConnectionError as error:

@@ -48,13 +48,14 @@ CONTRACT = Contract(
     max_lifetime_s=None,
     billing_quantum_s=0.0,
     calls_per_s=5000.0,
-    calls_at_once=4096,  # a start lasts as long as its answer takes, and waits in the gateway
-    call_deadline_s=86400.0,
+    # A start lasts as long as its answer takes, and waits in the gateway; in a batch, for a day.
+    calls_at_once=65_536,
+    call_deadline_s=4 * 86400.0,
     # Four rows for each slot of an endpoint of 64: what waits in the gateway keeps its slots full
     # while the outcomes of others are written down.
     default_parallelism=256,
     poll_s=30.0,
-    sandboxes_at_once=2048,
+    sandboxes_at_once=65_536,
 )
 
 
@@ -200,7 +201,8 @@ class EndpointProvider:
         model = prompt.model or next(iter(access.models), "")
 
         async def post(number: int, body: Mapping[str, Any]) -> Reply:
-            return await self._line.post(access, prompt.endpoint, number, body)
+            batched = prompt.mode == "batch"
+            return await self._line.post(access, prompt.endpoint, number, body, batched=batched)
 
         return await asked(prompt, model, request.params, post)
 

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleetctl.common.errors import Unavailable
+from fleetctl.common.errors import Refused, Unavailable
 
 TEXT_CHARS_MAX = 500  # of a server's own words in a message
 SERVER_RESTS_S = 2.0
+WITHOUT_BATCHES = "leave `mode: batch` out, or name an endpoint whose server has a batch API"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ class Failure:
 
 
 def read(reply: Reply) -> Answer | Failure:
-    """Raises Unavailable when nothing was asked, or the server asks to come back later."""
+    """Raises Unavailable when nothing was asked, or the server asks to come back later; Refused
+    where it never can be.
+    """
     document = _document(reply.body)
     if reply.status == 200:
         return _answer(document, reply)
@@ -77,6 +80,8 @@ def read(reply: Reply) -> Answer | Failure:
             raise Unavailable(message, reason="BudgetExceeded")
         case "ServerUnreachable":
             raise Unavailable(message, reason="EndpointNotReady", retry_after_s=SERVER_RESTS_S)
+        case "NoBatches":
+            raise Refused(message, hint=WITHOUT_BATCHES)
         case "NoAnswer":
             return Failure("CallFailed", message, infrastructure=True)
     if ours and reply.status == 401:

@@ -11,6 +11,7 @@ PLUGIN = Plugin(
     exec="fleetctl.providers.local.runs.exec:LocalEntering",
     check="fleetctl.providers.local.check:check",
     session="fleetctl.providers.local.interpreter.session:open_session",
+    session_end="fleetctl.providers.local.interpreter.session:end_session",
     kept="fleetctl.providers.local.runs.kept:kept",
     listed_bytes="fleetctl.providers.local.assets.sizes:listed_bytes",
 )

@@ -180,7 +180,7 @@ class LocalProvider:
         wanted = template.resources.gpu
         if wanted is not None and not gpus.perhaps_there():
             return "this machine has no GPU"
-        nodes, memory = nodes_of(template).min, template.resources.memory
+        nodes, memory = nodes_of(template).min, template.sandbox_resources.memory
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if memory is not None and nodes > 1 and nodes * memory > there:
             each = f"{nodes} nodes of {size_text(memory)}"

@@ -24,7 +24,7 @@ def first(template: Template, account: Account) -> Foreseen | None:
         return no_line(template.endpoints[0])
     disk = template.resources.disk
     try:
-        machines.machine(template.resources)
+        machines.machine(template.sandbox_resources)
         for sort in template.resources.gpu.each if template.resources.gpu is not None else ():
             machines.gpu(sort)
         clusters.check(template)

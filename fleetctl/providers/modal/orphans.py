@@ -13,6 +13,7 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.orphans import (
     FUNCTION,
     GONE_HINT,
+    INTERPRETERS,
     VOLUME,
     Orphan,
     Orphans,
@@ -31,6 +32,7 @@ from fleetctl.providers.remote.sandboxes.names import of_tags
 if TYPE_CHECKING:
     import modal
 
+INTERPRETER_TAG, PARENT_TAG = "fleetctl-interpreter", "fleetctl-parent"
 LIST_S = 60.0
 END_S = 60.0  # to end a sandbox and hear that it is over
 TAGS_AT_ONCE = 16
@@ -135,7 +137,14 @@ class ModalOrphans:
                 self._asking,
                 asking(f"the tags of sandbox `{handle}` cannot be read", deadline_s=LIST_S),
             ):
-                return of_tags(self._name, handle, await sandbox.get_tags.aio())
+                carried = await sandbox.get_tags.aio()
+                made_by = carried.get(INTERPRETER_TAG, "")
+                if made_by:
+                    parent = carried.get(PARENT_TAG, "")
+                    return Orphan(
+                        self._name, handle, INTERPRETERS, made_by, "", "", 0.0, parent=parent
+                    )
+                return of_tags(self._name, handle, carried)
         except Exception as error:
             if is_not_found(error):
                 return None  # it ended meanwhile

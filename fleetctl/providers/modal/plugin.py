@@ -11,6 +11,7 @@ PLUGIN = Plugin(
     exec="fleetctl.providers.modal.runs.exec:ModalEntering",
     check="fleetctl.providers.modal.check:check",
     session="fleetctl.providers.modal.interpreter.session:open_session",
+    session_end="fleetctl.providers.modal.interpreter.session:end_session",
     sdk="modal",
     server=Server("MODAL_TOKEN_ID", "https://api.modal.com", "MODAL_SERVER_URL"),
 )

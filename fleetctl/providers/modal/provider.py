@@ -199,7 +199,7 @@ class ModalProvider(RemoteProvider):
 
     def lacks(self, template: Template) -> str:
         try:
-            machines.machine(template.resources)
+            machines.machine(template.sandbox_resources)
             clusters.check(template)
         except Refused as error:
             return str(error)
@@ -271,7 +271,7 @@ class ModalProvider(RemoteProvider):
     async def _parts(self, request: RunRequest) -> Parts:
         template = request.template
         # What is cheap to refuse is refused before an image is built.
-        machines.machine(template.resources)
+        machines.machine(template.sandbox_resources)
         await pinned(template, self._job(request.uid))
         client, app = await self._connection.client(), await self._connection.app()
         if (asked := resumption.wanted(request)) is not None:

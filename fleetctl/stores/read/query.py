@@ -2,7 +2,7 @@
 
 Called by `fleetctl query`, `cost` and `top`. The store is the person's own file, so the bounds
 guard against slips and runaways, not against its owner. It never writes, and opens no file but the
-two that the writer keeps.
+ones that their writers keep.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.stores import queries
 from fleetctl.stores.codes import STATES
 from fleetctl.stores.errors import READ_FAILURES, explain, primary_code
+from fleetctl.stores.interpreters import is_readable
 from fleetctl.stores.read.connecting import connect_readonly, readonly_uri
 
 VIEWS = (
@@ -33,6 +34,7 @@ VIEWS = (
     "warm",
     "reuses",
     "objects",
+    "interpreters",
 )
 # A sum over a million rows needs megabytes; a cross join by mistake would take all there is.
 HEAP_BYTES_MAX = 256 << 20
@@ -87,7 +89,9 @@ class Asking:
 
     def _prepare(self, home: Path, now_s: float, task_state: TaskState) -> None:
         for name, file, schema in _SCHEMAS:
-            self._attach(home / file, name, schema)
+            self._attach(home / file, name, schema, founded=_is_founded(home / file))
+        path = home / places.INTERPRETERS_DB
+        self._attach(path, "interpreters", "interpreters_schema.sql", founded=is_readable(path))
         self._db.create_function("now_s", 0, lambda: now_s)
         self._owners = _Owners(home / places.STATE_DB)
         self._db.create_function("task_state", 4, self._owners.judged_by(task_state))
@@ -134,9 +138,9 @@ class Asking:
 
         return hint
 
-    def _attach(self, path: Path, name: str, schema: str) -> None:
+    def _attach(self, path: Path, name: str, schema: str, *, founded: bool) -> None:
         """A file of the store, or its empty tables while there is no store yet."""
-        if not _is_founded(path):
+        if not founded:
             self._db.execute("ATTACH ':memory:' AS " + name)
             for statement in queries.statements(schema):
                 if statement.startswith("CREATE TABLE "):

@@ -229,3 +229,23 @@ FROM (
         unpriced > 0, 0.0, usd, namespace, deleted_at
     FROM temp.calls
 ) GROUP BY object, provider;
+
+-- name: interpreters
+-- Sandboxes of interpreters, which programs made on this machine: parent is the run whose code asked
+-- for it in a recursive query, NULL where a program did. Calls of contexts are those of the sandbox
+-- that they are in. What one used that was killed nobody knows: NULL.
+SELECT name AS run, parent, depth, provider, state, nullif(reason, '') AS reason, host, pid,
+    strftime('%Y-%m-%dT%H:%M:%SZ', created_at_s, 'unixepoch') AS created_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', started_at_s, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%SZ', ended_at_s, 'unixepoch') AS ended_at,
+    max(0.0, coalesce(ended_at_s, now_s()) - started_at_s) AS duration_s,
+    CASE WHEN usage IS NOT NULL THEN coalesce(
+        (SELECT sum(json_extract(value, '$.calls')) FROM json_each(usage)), 0) END AS calls,
+    CASE WHEN usage IS NOT NULL THEN coalesce(
+        (SELECT sum(json_extract(value, '$.tokens')) FROM json_each(usage)), 0) END AS tokens,
+    CASE WHEN usage IS NOT NULL THEN coalesce(
+        (SELECT sum(json_extract(value, '$.usd')) FROM json_each(usage)), 0.0) END AS llm_usd,
+    CASE WHEN usage IS NOT NULL THEN coalesce(
+        (SELECT sum(json_extract(value, '$.unpriced')) FROM json_each(usage)), 0) END AS unpriced,
+    usage
+FROM interpreters.runs;

@@ -49,6 +49,7 @@ class Box:
         base: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         hostname: str = "box",
+        own_devices: bool = False,
         nursery: Nursery | None = None,
         library: Library | None = None,
     ) -> None:
@@ -57,7 +58,8 @@ class Box:
         own; `base` are such directories for the whole tree, topmost first, for example another
         box's `root`. `objects` are mounts that behave as a bucket does (objects.py), at most
         OBJECTS_MAX; one with another mount below it is a plain directory. A Python
-        that is forked in it has imported `library`.
+        that is forked in it has imported `library`. With `own_devices` its /dev is its own, and
+        mounts may be below it.
         """
         self.directory = directory
         self.root = directory / "root"  # the box's files, from outside; `host_path` knows mounts
@@ -75,6 +77,7 @@ class Box:
         ]
         self._layers, self._base = dict(layers or {}), list(base)
         self._hostname, self._nursery, self._library = hostname, nursery, library
+        self._own_devices = own_devices
         self._channel: Channel | None = None
         self._handle = -1
         self._gone = asyncio.Event()
@@ -202,6 +205,7 @@ class Box:
             "binds": own + sorted(binds),
             "objects": [(place, str(one)) for place, one in self._places["objects"].items()],
             "hostname": self._hostname[:63],
+            "own_devices": self._own_devices,
         }
 
     def _descriptors(self, opened: list[int], *, pty: bool) -> tuple[int, int] | None:

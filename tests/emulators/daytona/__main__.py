@@ -13,7 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
-from fleetctl.daemon.event_loop import loop_factory
+from fleetctl.common.event_loop import loop_factory
 from tests.emulators.boxes import nursery_here
 
 from .server import Server

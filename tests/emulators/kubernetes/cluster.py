@@ -21,26 +21,27 @@ from tests.emulators.kubernetes.access.certificates import (
 )
 from tests.emulators.kubernetes.access.rbac import DEFAULTS, Rbac
 from tests.emulators.kubernetes.access.users import ACCOUNTS, ADMIN, Users
-from tests.emulators.kubernetes.api.bodies import parsed
 from tests.emulators.kubernetes.api.call import Call
 from tests.emulators.kubernetes.api.faulty import Faults
 from tests.emulators.kubernetes.api.scaling import Scaling
-from tests.emulators.kubernetes.api.schemas import Schemas
 from tests.emulators.kubernetes.api.server import ApiServer, request_factory
 from tests.emulators.kubernetes.api.verbs import Verbs
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.bodies import parsed
+from tests.emulators.kubernetes.api.writes.schemas import Schemas
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.controllers.basics import DEFAULT_CLASS, PROVISIONER, Basics
 from tests.emulators.kubernetes.controllers.definitions import Definitions
 from tests.emulators.kubernetes.controllers.garbage import Garbage
 from tests.emulators.kubernetes.controllers.jobs import Jobs
+from tests.emulators.kubernetes.controllers.quotas import Quotas
 from tests.emulators.kubernetes.controllers.working import Recorder
 from tests.emulators.kubernetes.controllers.workloads import Workloads
-from tests.emulators.kubernetes.nodes.forwarding import Forwarding
 from tests.emulators.kubernetes.nodes.kubelet import Image, Kubelet
 from tests.emulators.kubernetes.nodes.node_life import NodeLife
 from tests.emulators.kubernetes.nodes.pods import Evictions, PodLogs
 from tests.emulators.kubernetes.nodes.scheduler import Scheduler
-from tests.emulators.kubernetes.nodes.streams import Executions
+from tests.emulators.kubernetes.nodes.streams.commands import Executions
+from tests.emulators.kubernetes.nodes.streams.forwarding import Forwarding
 from tests.emulators.kubernetes.settings import NodeSpec, Settings
 from tests.emulators.kubernetes.store.objects import Store, clone, dumps
 from tests.emulators.kubernetes.store.resources import Resources
@@ -74,6 +75,7 @@ class Cluster:
         self.garbage = Garbage(self.writer)
         self.definitions = Definitions(self.writer)
         self.basics = Basics(self.writer, self.recorder, self.authority.decode())
+        self.quotas = Quotas(self.writer)
         self.jobs = Jobs(self.writer, self.recorder, backoff_s=settings.job_backoff_s)
         self.scheduler = Scheduler(self.writer, self.recorder)
         self.workloads = Workloads(self.writer, self.recorder)

@@ -11,6 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.emulators.llm.batches import Batches
+
 DIMENSIONS = 8
 MEET_S_MAX = 20.0
 
@@ -46,6 +48,7 @@ class Model:
     held: asyncio.Event | None = None  # streams wait for it after their first piece
     together: int = 0  # so many must be in slots at once before the first is answered
     url: str = ""
+    batches: Batches | None = None  # its batch API; None: it has none
     _now: int = 0
 
     async def start(self) -> "Model":
@@ -76,6 +79,10 @@ class Model:
                 return web.json_response({"models": [{"name": name} for name in self.models]})
             case "/health":
                 return web.Response()
+        if request.path.startswith(("/v1/files", "/v1/batches")):
+            if self.batches is None:
+                return web.json_response({"error": {"message": "not found"}}, status=404)
+            return await self.batches.serve(request, self.reply)
         body = await request.json()
         self.asked.append({"path": request.path, **body})
         if body.get("model") not in self.models:
@@ -95,6 +102,13 @@ class Model:
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
+
+    def reply(self, body: dict[str, Any]) -> dict[str, Any]:
+        """To a row of a batch; its tokens are not among `tokens`."""
+        text = f"echo: {_text(body)}" if self.says is None else self.says(body)
+        found = _openai(text, len(_text(body).split()), {**body, "stream": False}, usage=self.usage)
+        whole: dict[str, Any] = json.loads(found[0])
+        return whole
 
     async def _meet(self) -> None:
         """Where they never do, whoever waits is answered, and the test sees how many there were."""

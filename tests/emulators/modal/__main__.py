@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleetctl.daemon.event_loop import loop_factory
+from fleetctl.common.event_loop import loop_factory
 
 from .server import Emulator
 

@@ -10,10 +10,12 @@ import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 CODE = "[[ ## reasoning ## ]]\nr\n\n[[ ## code ## ]]\nexec(query)\n\n[[ ## completed ## ]]"
 ASK = "SUBMIT(answer=llm_query(context))"
+LATE = "import time; time.sleep(600)"
 BELOW = "SUBMIT(answer=rlm_query(context))"
 asked: list[str] = []
 
@@ -26,7 +28,9 @@ class Server(BaseHTTPRequestHandler):
         prompt = body["messages"][-1]["content"]
         asked.append(body["model"])
         text = CODE if "[[ ## code ## ]]" in prompt else prompt.upper()
-        data = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+        usage = {"prompt_tokens": 10, "completion_tokens": 5}
+        choices = [{"message": {"content": text}}]
+        data = json.dumps({"choices": choices, "usage": usage}).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -46,6 +50,17 @@ def counted(ask: Any) -> list[Any]:
     return [told, len(asked) - before]
 
 
+def left() -> int:
+    """Processes of queries that have ended, after a while."""
+    own = Path(f"/proc/{os.getpid()}/task")
+    for _ in range(100):
+        children = sum(len(one.read_text().split()) for one in own.glob("*/children"))
+        if not children:
+            break
+        threading.Event().wait(0.1)
+    return children
+
+
 server = ThreadingHTTPServer(("127.0.0.1", 0), Server)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 os.environ["OPENAI_BASE_URL"] = f"http://127.0.0.1:{server.server_port}/v1"
@@ -63,6 +78,11 @@ print(
             "nested": counted(lambda: rlm_query(BELOW, context=deepest)),
             "spent": counted(lambda: rlm_query_batched(pair, max_llm_calls=2)),
             "too_few": counted(lambda: rlm_query_batched(pair, max_llm_calls=1)),
+            "tokens": counted(lambda: rlm_query(ASK, "a", max_llm_tokens=100)),
+            "enough": counted(lambda: rlm_query(ASK, "a", max_llm_tokens=20_000, max_tokens=100)),
+            "unpriced": counted(lambda: rlm_query(ASK, "a", max_llm_usd=1.0)),
+            "late": counted(lambda: rlm_query(LATE, rlm_timeout=5.0)),
+            "left": left(),
             "models": sorted(set(asked)),
         }
     )

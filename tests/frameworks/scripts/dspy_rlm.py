@@ -87,6 +87,30 @@ def own_model() -> Any:
     return [first, last]
 
 
+class Counting(dspy.BaseLM):  # type: ignore[misc]
+    """A model that says what it used, as servers do."""
+
+    def forward(self, prompt: str | None = None, messages: Any = None, **_: Any) -> Any:
+        from litellm import Choices, Message, ModelResponse, Usage
+
+        asked = prompt or messages[-1]["content"]
+        code = "[[ ## code ## ]]" in asked
+        text = CODE.format("SUBMIT(answer=llm_query(query))") if code else asked.upper()
+        usage = Usage(prompt_tokens=30, completion_tokens=12, total_tokens=42)
+        return ModelResponse(
+            model="counting", usage=usage, choices=[Choices(message=Message(content=text))]
+        )
+
+
+def spent() -> Any:
+    """What a loop of dspy's and its code used, by dspy's own count."""
+    price = {"inputPerMillion": 1.0, "outputPerMillion": 10.0}
+    options = {"max_llm_tokens": 50_000, "max_llm_usd": 1.0, "llm_prices": {"counting": price}}
+    with Interpreter(sub_lm=Counting(model="counting"), **options) as interpreter:
+        answer = interpreter.execute("print(rlm_query('q'))")
+        return [answer, interpreter.llm_usage]
+
+
 print(
     json.dumps(
         {
@@ -94,6 +118,7 @@ print(
             "seed": seed(Path(sys.argv[1]).read_text(encoding="utf-8")),
             "nested": [nested("context"), nested("sandbox")],
             "own_model": own_model(),
+            "spent": spent(),
         }
     )
 )

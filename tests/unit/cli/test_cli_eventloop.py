@@ -19,7 +19,7 @@ from tests.living import alive
 # What a controller does, and then Modal's SDK: a loop for itself, in a thread, by `asyncio.run`.
 PROGRAM = """
 import asyncio, sys, threading
-from fleetctl.daemon.event_loop import loop_factory
+from fleetctl.common.event_loop import loop_factory
 from fleetctl.common.errors import Refused
 
 def tell(who):

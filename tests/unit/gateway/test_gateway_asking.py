@@ -85,6 +85,7 @@ async def test_limits_count_over_a_tree_of_runs_and_are_told_before_a_batch(tmp_
         limits = await gateway.get("r2", "/limits?model=chat")
         assert limits == {
             "endpoint": "small",
+            "price": None,
             "calls_used": 1,
             "calls_allowed": 3,
             "concurrency": 4,
@@ -110,6 +111,21 @@ async def test_usage_is_told_when_it_changes_and_only_what_changed(tmp_path: Pat
         assert [row["run"] for row in told["rows"]] == ["r2"]
         assert (told["rows"][0]["uid"], told["rows"][0]["answer_ms_p50"] is None) == ("uid", False)
         assert [r["run"] for r in (await gateway.usage(10**9))["rows"]] == ["r1", "r2"]
+
+
+@in_loop
+async def test_one_that_began_anew_refuses_nobody_before_it_knows_the_endpoints(
+    tmp_path: Path,
+) -> None:
+    async with hosting(tmp_path, model := Model()) as gateway:
+        await gateway.stop()
+        await gateway.start()
+        await gateway.grant("r1")  # a start may be quicker than the word of what is served
+        asking = asyncio.create_task(gateway.ask("r1"))
+        for _ in range(3):
+            await (await gateway.control.get("/ping")).read()
+        await gateway.declare([model])
+        assert (await asking).status == 200
 
 
 @in_loop

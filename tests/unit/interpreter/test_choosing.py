@@ -114,6 +114,7 @@ MODAL_SIGNATURE = {
 OURS = (
     *("endpoint", "max_depth", "max_sandboxes", "batch_concurrency"),
     *("children", "at_depth"),
+    *("max_llm_tokens", "max_llm_usd", "llm_prices", "rlm_timeout"),
 )
 DAYTONA_SIGNATURE = {
     "runtime", "owns_runtime", "timeout", "execute_timeout", "volume_name", "repo_url",

@@ -37,7 +37,7 @@ def problems(*services: str) -> list[str]:
         ("{name: a, script: x, ready: {tcp: 80, port: 80}}", "write `tcp: PORT`"),
         ("{name: a, script: x, ready: {}}", "exactly one of `http`, `tcp` and `command`"),
         ("{name: a, script: x, onExit: Never}", "it must be `Fail`, `Restart` or `Ignore`"),
-        ("{name: a, script: x, resources: {cpu: 1}}", "add them to `template.resources`"),
+        ("{name: a, script: x, resources: {gpu: L4}}", "ask for `gpu` in `template.resources`"),
         ("{name: a, command: [a, '&&', b]}", "write `script: a && b`"),
         ("{name: a, script: x, env: {FLEETCTL_PORT_A: '1'}}", "leave it out, or name it otherwise"),
     ],
@@ -57,6 +57,20 @@ def test_names_and_ports_differ_and_there_are_eight_at_most() -> None:
     assert "two services would listen at port 80" in problem
     (problem,) = problems(*(f"{{name: s{number}, script: x}}" for number in range(9)))
     assert "at most 8" in problem
+
+
+def test_a_sandbox_has_room_for_its_services_beside_the_work() -> None:
+    services = [
+        {"name": "a", "script": "x", "resources": {"cpu": 2, "memory": "4Gi"}},
+        {"name": "b", "script": "x", "resources": {"cpu": "500m"}},
+        {"name": "c", "script": "x"},
+    ]
+    work = {"cpu": 1, "gpu": "L4"}
+    template = Template.model_validate({"script": "x", "services": services, "resources": work})
+    asked = template.sandbox_resources
+    assert (asked.cpu, asked.memory, asked.disk) == (3.5, 4 * 2**30, None)
+    assert str(asked.gpu) == "L4:1" and template.resources.cpu == 1
+    assert Template.model_validate({"script": "x"}).sandbox_resources.cpu is None
 
 
 def test_an_image_of_work_with_services_must_have_python() -> None:

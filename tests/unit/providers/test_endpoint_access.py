@@ -86,6 +86,7 @@ def test_the_helpers_come_with_endpoints_however_they_are_reached() -> None:
         assert sorted(told["library"]) == [
             "fleetctl_llm.py",
             "fleetctl_llm_budget.py",
+            "fleetctl_llm_costs.py",
             "fleetctl_llm_line.py",
             "fleetctl_llm_rlm.py",
         ]

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.kinds.registry import CONTROLLERS
+from fleetctl.specs.blocks.prompt import Prompt
+from fleetctl.specs.blocks.services import Service
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import (
     CHECKPOINT,
@@ -17,7 +19,9 @@ from fleetctl.specs.content import (
     KINDS,
     NO_PINS,
     PLACE,
+    PROMPT,
     RULE,
+    SERVICE,
     STAGE,
     TEMPLATE,
     UNITS,
@@ -110,6 +114,19 @@ OTHER: dict[str, Any] = {
 }
 
 
+def test_each_field_of_a_prompt_has_its_role_and_a_batch_gives_the_same_answer() -> None:
+    assert PROMPT.keys() == Prompt.model_fields.keys()
+    asked = {"endpoint": "e", "text": "a"}
+    contents = {
+        mode: content_of(Template.model_validate({"prompt": {**asked, "mode": mode}}))
+        for mode in ("online", "batch")
+    }
+    assert contents["online"] == contents["batch"]
+    assert contents["online"] == content_of(Template.model_validate({"prompt": asked}))
+    other = Template.model_validate({"prompt": {**asked, "text": "b", "mode": "batch"}})
+    assert content_of(other) != contents["batch"]
+
+
 def aliases(model: Any) -> dict[str, str]:
     return {name: str(field.alias or name) for name, field in model.model_fields.items()}
 
@@ -159,6 +176,7 @@ def test_every_field_of_what_kinds_hold_has_its_row() -> None:
     assert set(TEMPLATE) == set(Template.model_fields)
     assert set(STAGE) == set(Stage.model_fields)
     assert set(CHECKPOINT) == set(Checkpoint.model_fields)
+    assert set(SERVICE) == set(Service.model_fields)
     assert set(EXECUTION) <= set(KINDS["BatchJob"])
 
 
@@ -177,6 +195,17 @@ def test_a_field_of_a_template_does_what_its_row_says(kind: str, name: str) -> N
     field, before = aliases(Template)[name], PLAIN[kind]
     after = {**before, "template": changed(before["template"], field)}
     assert role_of(kind, before, after) is TEMPLATE[name]
+
+
+def test_what_a_service_needs_of_the_sandbox_changes_no_result() -> None:
+    before = {"template": {"script": "x", "services": [{"name": "a", "script": "y"}]}}
+    for name, value, role in (("resources", {"cpu": 1}, PLACE), ("onExit", "Ignore", WORK)):
+        services = [{"name": "a", "script": "y", name: value}]
+        after = {"template": {"script": "x", "services": services}}
+        assert (
+            role_of("BatchJob", {**PLAIN["BatchJob"], **before}, {**PLAIN["BatchJob"], **after})
+            is role
+        )
 
 
 @pytest.mark.parametrize("name", STAGE)

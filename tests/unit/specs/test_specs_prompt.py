@@ -62,7 +62,7 @@ def test_parameters_have_the_names_that_servers_know() -> None:
         ({"parameters": {"extra": {"seed": 3}}}, "has a field of its own"),
         ({"parameters": {"extra": {"messages": []}}}, "has a field of its own"),
         ({"parameters": {"temperature": 3}}, "less than or equal to 2"),
-        ({"mode": "batch"}, "'online'"),
+        ({"mode": "later"}, "'online' or 'batch'"),
         (
             {"text": None, "system": "a", "messages": [{"role": "system", "content": "b"}]},
             "leave `system` out",

@@ -81,7 +81,7 @@ class Images:
         """
         image = template.image or Image()
         if image.snapshot is not None:
-            if template.resources != type(template.resources)():
+            if template.sandbox_resources != type(template.sandbox_resources)():
                 raise Refused(
                     f"resources are asked for beside image.snapshot `{image.snapshot}`,"
                     " and a snapshot has its own",
@@ -90,7 +90,7 @@ class Images:
             make = partial(_found, client, image.snapshot)
             return await patiently(self._once(f"named {image.snapshot}", make))
         # All runs of a template ask the same: the answer must cost next to nothing.
-        asked = f"{job}\n{image.model_dump_json()}\n{template.resources.model_dump_json()}"
+        asked = f"{job}\n{image.model_dump_json()}\n{template.sandbox_resources.model_dump_json()}"
         asked += f"\n{template.python is None}{template.source is not None}"
         found = self._known.get(self._fresh.get(asked, ""))
         if found is None or has_failed(found):
@@ -139,7 +139,7 @@ class Images:
     ) -> tuple[str, Building]:
         """The key of its building, and that."""
         recipe = await asyncio.to_thread(recipes.recipe, template)
-        size = machine(template.resources)
+        size = machine(template.sandbox_resources)
         key = _key(recipe, size)
         log = self._home / "builds" / f"{key}.log"
         link(job, log)

@@ -30,7 +30,7 @@ from fleetctl.specs.blocks.template import Source, Template, VolumeMount
 
 DRIVER = "/tmp/fleetctl-driver.py"  # noqa: S108 - in the sandbox, where nobody else is
 EMPTY_WORKSPACE = "daytona-workspace"  # as the first programs of this sort had it
-LABEL = "fleetctl-interpreter"
+LABEL, PARENT_LABEL = "fleetctl-interpreter", "fleetctl-parent"
 INTERPRETERS = "interpreters"  # in place of a store's id: they may have none
 OTHERS = ("image", "app")  # objects of Modal's
 CALL_S = 60.0
@@ -102,7 +102,7 @@ async def _params(
     ours: dict[str, Any] = {
         "name": request.name,
         "language": "python",
-        "labels": {**(params.labels or {}), LABEL: request.name},
+        "labels": {**(params.labels or {}), **_labels(request)},
         "auto_stop_interval": 0,
         "auto_delete_interval": 0,
         "ttl_minutes": math.ceil((request.lifetime_s + START_SLACK_S) / 60),
@@ -129,6 +129,11 @@ def _own_params(
         f"sandbox_spec is a `{type(given).__name__}`",
         hint="pass daytona.CreateSandboxFromSnapshotParams, CreateSandboxFromImageParams or a dict",
     )
+
+
+def _labels(request: SessionRequest) -> dict[str, str]:
+    parent = {PARENT_LABEL: request.parent} if request.parent else {}
+    return {LABEL: request.name, **parent}
 
 
 async def _mounts(

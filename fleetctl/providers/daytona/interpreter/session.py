@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import daytona
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.providers.contract.session import DRIVER_COMMAND, OpenSession, Session, SessionRequest
+from fleetctl.providers.contract.session import (
+    DRIVER_COMMAND,
+    EndSession,
+    OpenSession,
+    Session,
+    SessionRequest,
+)
 from fleetctl.providers.daytona.connection.errors import asking, is_not_found
 from fleetctl.providers.daytona.interpreter import sandbox as making
 from fleetctl.providers.daytona.interpreter.sandbox import CALL_S, Shared
 from fleetctl.providers.daytona.runs import talk
-from fleetctl.providers.daytona.runs.deletes import discard, end
+from fleetctl.providers.daytona.runs.deletes import discard, end, found_and_ended
 from fleetctl.providers.daytona.runs.endings import is_over, state_of
 from fleetctl.providers.remote.connection.throttled import unless_throttled
 from fleetctl.providers.remote.sandboxes.session import RemoteSession
@@ -53,6 +59,17 @@ async def open_session(home: Path, request: SessionRequest) -> Session:
     session.place_root = request.place.mount_path if request.place else ""
     session.workspace = workspace
     return session
+
+
+async def end_session(home: Path, name: str, native: Mapping[str, str]) -> bool:  # noqa: ARG001
+    """As contract/session.py says."""
+    shared = making.shared_by(home)
+    shared.join()
+    try:
+        client = await shared.connection.client()
+        return await unless_throttled(lambda: found_and_ended(client, name), patience_s=CALL_S)
+    finally:
+        await shared.leave()
 
 
 async def _start_driver(sandbox: daytona.AsyncSandbox, workspace: str) -> str:
@@ -138,3 +155,4 @@ class DaytonaSession(RemoteSession):
 
 
 _: OpenSession = open_session
+_end: EndSession = end_session

@@ -93,7 +93,7 @@ async def _discarded(client: daytona.AsyncDaytona, id_or_name: str, late_s: floa
     while True:
         exits, pause_s = _exits(), BUSY_S
         try:
-            if await _found_and_ended(client, id_or_name) or loop.time() - began_s >= late_s:
+            if await found_and_ended(client, id_or_name) or loop.time() - began_s >= late_s:
                 return
         except Exception as error:
             if not exits and _exits():
@@ -109,7 +109,7 @@ async def _discarded(client: daytona.AsyncDaytona, id_or_name: str, late_s: floa
         await asyncio.sleep(pause_s)
 
 
-async def _found_and_ended(client: daytona.AsyncDaytona, id_or_name: str) -> bool:
+async def found_and_ended(client: daytona.AsyncDaytona, id_or_name: str) -> bool:
     """False when there is none. Raises Refused and Unavailable."""
     if _exits():
         return _end_while_exiting(client, id_or_name)

@@ -12,21 +12,24 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.contract.session import OpenSession, Session, SessionRequest
+from fleetctl.providers.contract.session import EndSession, OpenSession, Session, SessionRequest
 from fleetctl.providers.local.assets import envs
 from fleetctl.providers.local.interpreter.rooms import Room
+from fleetctl.providers.local.locks import lock_is_free
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.provider import TIERS
 from fleetctl.providers.local.runs.supervisor_messages import PROCESSES_MAX
 from fleetctl.providers.local.supervisor.run import procs
+from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 
 READY_S = 60.0  # for namespaces to stand
 STOP_S = 30.0  # for the processes of a session to be gone; the kernel needs milliseconds
+LOOK_S = 0.05
 LINE_BYTES_MAX = 64 * 1024 * 1024
 LAST_WORDS_BYTES = 2000
 NATIVE_REFUSED = ("image", "secrets", "sandbox_spec")  # what changes what code finds
@@ -58,6 +61,23 @@ async def open_session(home: Path, request: SessionRequest) -> Session:
         raise
     session.workspace = workspace
     return session
+
+
+async def end_session(home: Path, name: str, native: Mapping[str, str]) -> bool:  # noqa: ARG001
+    """As contract/session.py says. Its guard ends everything when its program dies, and last lets
+    go of the lock of its room.
+    """
+    room = Layout(home).root / "sessions" / name
+    if not room.is_dir():
+        return False
+    try:
+        async with asyncio.timeout(STOP_S):
+            while not lock_is_free(room):
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError as error:
+        raise Unavailable(f"the processes of `{name}` did not end within {STOP_S:.0f} s") from error
+    await asyncio.to_thread(remove_tree, str(room))
+    return True
 
 
 class LocalSession:
@@ -161,6 +181,7 @@ class LocalSession:
 
 
 _: OpenSession = open_session
+_end: EndSession = end_session
 
 
 def _refuse_what_is_not_ours(request: SessionRequest) -> None:

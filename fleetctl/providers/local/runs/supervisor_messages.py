@@ -173,8 +173,9 @@ def _source(template: Template, prepared: Prepared) -> dict[str, Any] | None:
 
 
 def _limits(template: Template) -> dict[str, Any]:
-    resources = template.resources
-    memory = resources.memory or 0
+    resources, memory = template.resources, 0
+    if resources.memory is not None:  # of all that runs there, services too
+        memory = template.sandbox_resources.memory or 0
     return {
         "memory": memory,
         "data": memory + max(memory // 4, DATA_HEADROOM_BYTES) if memory else 0,

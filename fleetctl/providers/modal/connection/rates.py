@@ -48,7 +48,7 @@ class Rates:
         `live`. clustered: it is one of several nodes, which are containers of a function.
         """
         runtime = FUNCTION if template.is_function or clustered else SANDBOX
-        return self.table.usd_per_s(template.resources, runtime=runtime)
+        return self.table.usd_per_s(template.sandbox_resources, runtime=runtime)
 
     @property
     def live(self) -> bool:

@@ -174,7 +174,7 @@ class Deployments:
 
         # What is cheap to refuse is refused before an image is built.
         clusters.check(wanted.template)
-        resources, nodes = wanted.template.resources, clusters.size(wanted.template)
+        resources, nodes = wanted.template.sandbox_resources, clusters.size(wanted.template)
         machine = machines.machine(resources)
         gpus = [machines.gpu(one) for one in resources.gpu.choices] if resources.gpu else None
         parts = await self._parts(wanted)

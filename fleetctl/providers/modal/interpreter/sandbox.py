@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections.abc import Mapping
 from hashlib import sha256
 from os import PathLike
 from pathlib import Path
@@ -35,7 +36,7 @@ DEFAULT_IMAGE = Image(python="3.12", pip=("numpy", "pandas"))
 DRIVER_DIR = "/.fleetctl-driver"
 WORKSPACE = "/root/workspace"
 EMPTY_WORKSPACE = f"{WORKSPACE}/daytona-workspace"  # as the first programs of this sort had it
-TAG = "fleetctl-interpreter"
+TAG, PARENT_TAG = "fleetctl-interpreter", "fleetctl-parent"
 CALL_S = 60.0
 START_S = 300.0  # with all the time that Modal throttles
 UPLOAD_S = 900.0
@@ -83,10 +84,8 @@ async def make(home: Path, request: SessionRequest) -> tuple[modal.Sandbox, str]
     "". When it is not known what a request has made, or when the caller is cancelled, that is
     looked up and ended first.
     """
-    homes = _shared.setdefault(asyncio.get_running_loop(), {})
-    shared = homes.setdefault(home, _Shared(home))
-    app_name = str(request.native.get("app_name") or "fleetctl-interpreter")
-    connection = shared.connections.setdefault(app_name, _Apps(app_name))
+    shared = _shared_by(home)
+    connection = _connection(shared, request.native)
     client = await connection.client()
     given = request.native.get("app")
     app = given if isinstance(given, modal.App) else await connection.app()
@@ -108,7 +107,10 @@ async def make(home: Path, request: SessionRequest) -> tuple[modal.Sandbox, str]
                 app=app,
                 client=client,
                 name=request.name,
-                tags={TAG: request.name},
+                tags={
+                    TAG: request.name,
+                    **({PARENT_TAG: request.parent} if request.parent else {}),
+                },
                 image=image,
                 secrets=[*named, *own],
                 volumes=volumes,
@@ -120,6 +122,16 @@ async def make(home: Path, request: SessionRequest) -> tuple[modal.Sandbox, str]
             await asyncio.shield(_end_by_name(client, app, request.name))
         raise
     return made, why
+
+
+def _shared_by(home: Path) -> _Shared:
+    homes = _shared.setdefault(asyncio.get_running_loop(), {})
+    return homes.setdefault(home, _Shared(home))
+
+
+def _connection(shared: _Shared, native: Mapping[str, object]) -> _Apps:
+    app_name = str(native.get("app_name") or TAG)
+    return shared.connections.setdefault(app_name, _Apps(app_name))
 
 
 def _template(request: SessionRequest) -> Template:
@@ -236,6 +248,20 @@ async def _ended(sandbox: modal.Sandbox) -> None:
     with contextlib.suppress(FleetctlError):
         async with reaching("the sandbox cannot be ended", deadline_s=CALL_S):
             await sandbox.terminate.aio(wait=True)
+
+
+async def end_named(home: Path, name: str, native: Mapping[str, str]) -> bool:
+    """Whether there was one. Confirmed; raises Refused and Unavailable."""
+    connection = _connection(_shared_by(home), native)
+    client = await connection.client()
+    try:
+        async with asking("the sandbox cannot be looked up", deadline_s=CALL_S):
+            found = await modal.Sandbox.from_name.aio(connection.app_name, name, client=client)
+    except modal.exception.NotFoundError:
+        return False
+    async with reaching("the sandbox cannot be ended", deadline_s=CALL_S):
+        await found.terminate.aio(wait=True)
+    return True
 
 
 async def _end_by_name(client: modal.Client, app: modal.App, name: str) -> None:

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import modal
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.contract.session import DRIVER_COMMAND, OpenSession, Session, SessionRequest
+from fleetctl.providers.contract.session import (
+    DRIVER_COMMAND,
+    EndSession,
+    OpenSession,
+    Session,
+    SessionRequest,
+)
 from fleetctl.providers.modal.connection.errors import reaching
 from fleetctl.providers.modal.interpreter import sandbox as making
 from fleetctl.providers.modal.interpreter.sandbox import CALL_S
@@ -54,6 +60,13 @@ async def open_session(home: Path, request: SessionRequest) -> Session:
     session.workspace = workspace
     session.committed_late = late
     return session
+
+
+async def end_session(home: Path, name: str, native: Mapping[str, str]) -> bool:
+    """As contract/session.py says."""
+    return await unless_throttled(
+        lambda: making.end_named(home, name, native), patience_s=making.CALL_S
+    )
 
 
 class ModalSession(RemoteSession):
@@ -101,3 +114,4 @@ class ModalSession(RemoteSession):
 
 
 _: OpenSession = open_session
+_end: EndSession = end_session

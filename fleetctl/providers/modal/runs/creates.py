@@ -165,7 +165,7 @@ class Creating:
     ) -> modal.Sandbox:
         import modal
 
-        machine = machines.machine(request.template.resources)
+        machine = machines.machine(request.template.sandbox_resources)
         return await modal.Sandbox.create.aio(
             *streams.idle_command(),
             app=parts.app,

@@ -85,7 +85,7 @@ def guest_order(request: RunRequest, place: Place) -> dict[str, object]:
         "ray_job": ray_job_of(template, request.own_names, request.unit),
         "samples": template.resources.gpu is not None,
         "linger_s": LINGER_S,
-        "memory": template.resources.memory,
+        "memory": template.sandbox_resources.memory,
         "identity": {
             "keeper": place.handle,
             "note": place.note,

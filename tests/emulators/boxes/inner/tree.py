@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "pts")
 COPY_ON_WRITE = ("usr", "etc", "opt")
 READ_ONLY = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 EMPTY = (
@@ -58,14 +59,20 @@ def enter(spec: dict[str, Any]) -> dict[str, int]:
             _without_overlay(root + path, lowers[-1])
     for name in READ_ONLY:
         _host_entry(root, name)
-    for path, source, read_only in spec["binds"]:
+    early, late = _apart(spec["binds"])
+    for path, source, read_only in early:
         _bind(root, path, source, read_only=read_only)
     devices = _object_mounts(root, spec["objects"])
     flags = calls.MS_NOSUID | calls.MS_NODEV
     calls.mount("proc", root + "/proc", "proc", flags)
-    calls.mount("/dev", root + "/dev", "", calls.MS_BIND | calls.MS_REC)
+    if spec["own_devices"]:
+        _own_devices(root + "/dev")
+    else:
+        calls.mount("/dev", root + "/dev", "", calls.MS_BIND | calls.MS_REC)
     if os.path.isdir(root + "/dev/shm"):
         calls.mount("tmpfs", root + "/dev/shm", "tmpfs", flags, "mode=1777")
+    for path, source, read_only in late if spec["own_devices"] else ():
+        _bind(root, path, source, read_only=read_only)
     calls.pivot_root(root)
     return devices
 
@@ -141,6 +148,24 @@ def _bind(root: str, path: str, source: str, *, read_only: bool) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     calls.bind(source, target, read_only=read_only)
+
+
+def _apart(binds: list[list[Any]]) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Those below /dev come after the devices."""
+    late = [it for it in binds if it[0].startswith("/dev/")]
+    return [it for it in binds if it not in late], late
+
+
+def _own_devices(target: str) -> None:
+    """As container runtimes have it: few devices, and a directory in which files can be made."""
+    calls.mount("tmpfs", target, "tmpfs", calls.MS_NOSUID, "mode=755")
+    for name in DEVICES:
+        if os.path.exists(f"/dev/{name}"):
+            _bind(target, f"/{name}", f"/dev/{name}", read_only=False)
+    os.mkdir(f"{target}/shm")
+    links = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+    for name, place in {**links, "ptmx": "pts/ptmx"}.items():
+        os.symlink(place, f"{target}/{name}")
 
 
 def _object_mounts(root: str, objects: list[tuple[str, str]]) -> dict[str, int]:

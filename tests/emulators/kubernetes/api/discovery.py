@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.emulators.kubernetes.api.call import Call
-from tests.emulators.kubernetes.api.schemas import version_of
+from tests.emulators.kubernetes.api.writes.schemas import version_of
 from tests.emulators.kubernetes.store.errors import no_such_path
 from tests.emulators.kubernetes.store.resources import Resource, Resources
 

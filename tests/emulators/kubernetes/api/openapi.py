@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.emulators.kubernetes.api.call import Call
 from tests.emulators.kubernetes.api.discovery import subresources_of
-from tests.emulators.kubernetes.api.schemas import raw_schema
+from tests.emulators.kubernetes.api.writes.schemas import raw_schema
 from tests.emulators.kubernetes.schema.nodes import META, Node, definition_name, definitions
 from tests.emulators.kubernetes.store.errors import ApiError, no_such_path
 from tests.emulators.kubernetes.store.objects import dumps

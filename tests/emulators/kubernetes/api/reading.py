@@ -6,15 +6,16 @@ import asyncio
 import base64
 import json
 import random
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from tests.emulators.kubernetes.api import table
 from tests.emulators.kubernetes.api.call import Call
-from tests.emulators.kubernetes.api.schemas import version_of
+from tests.emulators.kubernetes.api.tables import table
+from tests.emulators.kubernetes.api.writes.schemas import version_of
 from tests.emulators.kubernetes.store.errors import ApiError, expired
 from tests.emulators.kubernetes.store.objects import Entry, Event, Shelf, Store, dumps
 from tests.emulators.kubernetes.store.resources import Resource
@@ -63,9 +64,9 @@ def listed(call: Call, store: Store, *, stale_rv: int | None = None) -> bytes:
     shelf, match = store.shelf(resource.key), selected(call, resource)
     rv, start = _position(call, store.rv, stale_rv)
     entries = shelf.at(rv) if rv < store.rv else shelf.ordered()
-    found = [it for it in entries if match(it)]
     if start:
-        found = [it for it in found if list(it.place) > start]
+        entries = entries[bisect_right(entries, tuple(start), key=lambda it: it.place) :]
+    found = [it for it in entries if match(it)]
     metadata: dict[str, object] = {"resourceVersion": str(rv)}
     limit = call.number("limit") or 0
     if limit and len(found) > limit:

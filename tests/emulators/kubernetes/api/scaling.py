@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.emulators.kubernetes.api.bodies import parsed
 from tests.emulators.kubernetes.api.call import Call
 from tests.emulators.kubernetes.api.discovery import subresources_of
-from tests.emulators.kubernetes.api.schemas import version_of
 from tests.emulators.kubernetes.api.verbs import JSON_PATCH, Verbs
-from tests.emulators.kubernetes.api.writing import Options, Writer
+from tests.emulators.kubernetes.api.writes.bodies import parsed
+from tests.emulators.kubernetes.api.writes.schemas import version_of
+from tests.emulators.kubernetes.api.writes.writing import Options, Writer
 from tests.emulators.kubernetes.apply.strategic import json_patch, merge_patch
 from tests.emulators.kubernetes.store.errors import ApiError, modified, no_such_path
 from tests.emulators.kubernetes.store.objects import Entry, clone, dumps

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
+import traceback
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -15,11 +17,11 @@ from tests.emulators.kubernetes.access.rbac import Rbac, Wish
 from tests.emulators.kubernetes.access.users import Users
 from tests.emulators.kubernetes.api import call as calls
 from tests.emulators.kubernetes.api import discovery, openapi
-from tests.emulators.kubernetes.api.bodies import BODY_BYTES_MAX, checked, parsed
 from tests.emulators.kubernetes.api.call import Call, User
 from tests.emulators.kubernetes.api.faulty import PAGE, Cut, Fault, Faults, error_of
 from tests.emulators.kubernetes.api.reading import Watch, listed
 from tests.emulators.kubernetes.api.verbs import Verbs
+from tests.emulators.kubernetes.api.writes.bodies import BODY_BYTES_MAX, checked, parsed
 from tests.emulators.kubernetes.store.errors import ApiError, no_such_path
 from tests.emulators.kubernetes.store.objects import Store, dumps
 from tests.emulators.kubernetes.store.resources import Key, Resources
@@ -67,6 +69,12 @@ class ApiServer:
             message = f"Request entity too large: limit is {BODY_BYTES_MAX}"
             body = {**ApiError(413, message).status(), "reason": "RequestEntityTooLarge"}
             return self._reply(request, call, 413, dumps(body))
+        except ConnectionError:
+            raise
+        except Exception as error:  # a mistake of the emulator's: tests show its traceback
+            traceback.print_exc(file=sys.stderr)
+            failed = ApiError(500, f"Internal error occurred: {error!r}")
+            return self._reply(request, call, 500, dumps(failed.status()))
 
     async def _answered(self, request: web.BaseRequest, call: Call) -> web.StreamResponse:
         call.user = self._impersonated(call, self._users.of_headers(request.headers))

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tests.emulators.kubernetes.api import table
-from tests.emulators.kubernetes.api.bodies import checked, parsed
 from tests.emulators.kubernetes.api.call import Call
-from tests.emulators.kubernetes.api.deleting import Deletion, delete, deletion_of
 from tests.emulators.kubernetes.api.reading import raw_in, selected
-from tests.emulators.kubernetes.api.writing import Options, Writer
+from tests.emulators.kubernetes.api.tables import table
+from tests.emulators.kubernetes.api.writes.bodies import checked, parsed
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete, deletion_of
+from tests.emulators.kubernetes.api.writes.writing import Options, Writer
 from tests.emulators.kubernetes.apply import serverside
 from tests.emulators.kubernetes.apply.managed import Owner
 from tests.emulators.kubernetes.apply.strategic import json_patch, merge_patch, strategic_patch

@@ -1,8 +1,8 @@
 """Sets of fields, in the form in which objects carry them (FieldsV1): tries of plain dicts.
 
-`f:name` is a field, `k:{...}` an item of a list by its keys, `v:...` an item of a set, `.` the thing
-itself beside what is below it. An empty dict is a member; one that has children is none, unless "."
-is among them.
+`f:name` is a field, `k:{...}` an item of a list by its keys, `v:...` an item of a set, `.` the
+thing itself beside what is below it. An empty dict is a member; one that has children is none,
+unless "." is among them.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def apply(
         return found
     owners, times = read(live)
     merged = merge(live, config, node)
-    conflicts = _conflicts(live, merged, wanted, owners, owner, node)
+    news = intersection(wanted, changed(live, merged, node)[0] or {})
+    conflicts = _conflicts(news, owners, owner)
     if conflicts and not force:
         raise _conflict_error(conflicts)
     for other, fields in conflicts.items():
@@ -59,11 +60,8 @@ def _differs(live: Object, merged: Object) -> bool:
     return any(live.get(it) != merged.get(it) for it in {*live, *merged} - {"metadata"})
 
 
-def _conflicts(
-    live: Object, merged: Object, wanted: Trie, owners: Owners, owner: Owner, node: Node
-) -> dict[Owner, Trie]:
-    """Fields that it sets to something else than they are, by whose they are."""
-    news = intersection(wanted, changed(live, merged, node)[0] or {})
+def _conflicts(news: Trie, owners: Owners, owner: Owner) -> dict[Owner, Trie]:
+    """news: the fields that it sets to something else than they are. By whose they are."""
     found = {}
     for other, fields in owners.items():
         both = intersection(news, fields) if other != owner and news else {}

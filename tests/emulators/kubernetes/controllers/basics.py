@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import NAMESPACES, Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import NAMESPACES, Writer
 from tests.emulators.kubernetes.controllers.working import Queue, Recorder
 from tests.emulators.kubernetes.store.errors import ApiError
 from tests.emulators.kubernetes.store.objects import Event
@@ -79,7 +79,9 @@ class Basics:
         account = spec["serviceAccountName"]
         namespace = metadata["namespace"]
         if self._writer.store.get(("", "serviceaccounts"), namespace, account) is None:
-            why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+            place = f"{namespace}/{account}"
+            missing = f'serviceaccount "{account}" not found'
+            why = f"error looking up service account {place}: {missing}"
             raise ApiError(403, f'pods "{metadata["name"]}" is forbidden: {why}')
         name, key = spec.get("priorityClassName"), ("scheduling.k8s.io", "priorityclasses")
         found = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.controllers.working import Queue
 from tests.emulators.kubernetes.store.objects import Event
 from tests.emulators.kubernetes.store.resources import Resource

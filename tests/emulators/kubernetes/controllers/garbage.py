@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import FOREGROUND, ORPHAN, Deletion, delete
-from tests.emulators.kubernetes.api.writing import NAMESPACES, Writer
+from tests.emulators.kubernetes.api.writes.deleting import FOREGROUND, ORPHAN, Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import NAMESPACES, Writer
 from tests.emulators.kubernetes.controllers.working import Queue
 from tests.emulators.kubernetes.store.objects import Entry, Event
 from tests.emulators.kubernetes.store.resources import Key, Resource

@@ -13,9 +13,12 @@ TRACKING = "batch.kubernetes.io/job-tracking"
 
 @dataclass(slots=True)
 class JobState:
-    """live: pods that are not counted yet, by name. Times are of the wall clock."""
+    """live: pods that are not counted yet, by name; leaving: those that are deleted and not over.
+    Times are of the wall clock.
+    """
 
     live: set[str] = field(default_factory=set)
+    leaving: set[str] = field(default_factory=set)
     completed: set[int] = field(default_factory=set)
     failed_indexes: set[int] = field(default_factory=set)
     failures: dict[int, int] = field(default_factory=dict)  # by index
@@ -65,32 +68,3 @@ def condition(job: Object, kind: str) -> Object | None:
 
 def finished(job: Object) -> bool:
     return condition(job, "Complete") is not None or condition(job, "Failed") is not None
-
-
-def policy_action(policy: Object, pod: Object, containers: list[Object]) -> tuple[str, str]:
-    """(action, why) of the first rule that a failed pod meets; ("", "") when none does."""
-    metadata, status = pod["metadata"], pod.get("status", {})
-    name = f"{metadata['namespace']}/{metadata['name']}"
-    for number, rule in enumerate(policy.get("rules") or ()):
-        codes = rule.get("onExitCodes")
-        for one in status.get("containerStatuses") or ():
-            done = one.get("state", {}).get("terminated")
-            if not codes or not done or not done["exitCode"]:
-                continue
-            if codes.get("containerName") not in (None, one["name"]):
-                continue
-            if (done["exitCode"] in codes["values"]) == (codes["operator"] == "In"):
-                why = (
-                    f"Container {one['name']} for pod {name} failed with exit code"
-                    f" {done['exitCode']} matching {rule['action']} rule at index {number}"
-                )
-                return rule["action"], why
-        for pattern in rule.get("onPodConditions") or ():
-            for held in status.get("conditions") or ():
-                if (held["type"], held["status"]) == (pattern["type"], pattern["status"]):
-                    why = (
-                        f"Pod {name} has condition {held['type']} matching {rule['action']} rule at"
-                        f" index {number}"
-                    )
-                    return rule["action"], why
-    return "", ""

@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import Writer
+from tests.emulators.kubernetes.controllers.job_ends import (
+    left_of_deadline_s,
+    made_condition,
+    policy_action,
+    verdict,
+)
 from tests.emulators.kubernetes.controllers.job_pods import new_pod
 from tests.emulators.kubernetes.controllers.job_state import (
     TRACKING,
@@ -15,11 +21,10 @@ from tests.emulators.kubernetes.controllers.job_state import (
     ended,
     finished,
     index_of,
-    indexes_in,
     intervals,
-    policy_action,
 )
 from tests.emulators.kubernetes.controllers.working import Queue, Recorder, controller_of
+from tests.emulators.kubernetes.store.errors import ApiError
 from tests.emulators.kubernetes.store.objects import Entry, Event
 from tests.emulators.kubernetes.store.times import now_text, seconds_of
 
@@ -29,7 +34,8 @@ OWN = "kubernetes.io/job-controller"
 BACKOFF_S_MAX = 360.0
 Where = tuple[str, str]
 BATCH_MAX = 500  # pods made in one go
-LIMIT, CHANGE = "Job has reached the specified backoff limit", "SuccessfulCreate"
+CREATED = "SuccessfulCreate"
+CREATE_RETRY_S = 1.0
 
 
 class Jobs:
@@ -60,11 +66,11 @@ class Jobs:
             if owner is None or owner["kind"] != "Job":
                 return
             state = self._states.setdefault(owner["uid"], JobState())
-            held = TRACKING in (stored["metadata"].get("finalizers") or ())
-            if held and event.kind != "DELETED":
-                state.live.add(stored["metadata"]["name"])
-            else:
-                state.live.discard(stored["metadata"]["name"])
+            metadata, there = stored["metadata"], event.kind != "DELETED"
+            held = there and TRACKING in (metadata.get("finalizers") or ())
+            leaving = there and metadata.get("deletionTimestamp") and not ended(stored)
+            for names, holds in ((state.live, held), (state.leaving, leaving)):
+                (names.add if holds else names.discard)(metadata["name"])
             if owner["uid"] in self._places:
                 self.queue.add(self._places[owner["uid"]])
 
@@ -100,55 +106,46 @@ class Jobs:
         job, spec = entry.object, entry.object["spec"]
         status = dict(job.get("status") or {})
         status["conditions"] = list(status.get("conditions") or ())
-        left, verdict = self._count(job, state, pods)
+        left, failed = self._count(job, state, pods)
         self._suspension(job, status)
         if "startTime" not in status and not spec["suspend"]:
             status["startTime"] = now_text()
         active = [it for it in left if not it.object["metadata"].get("deletionTimestamp")]
-        leaving = len(left) - len(active)
         end = condition({"status": status}, "FailureTarget") or condition(
             {"status": status}, "SuccessCriteriaMet"
         )
         if end is None:
-            end = verdict or self._verdict(job, state, status, active)
+            end = failed or self._verdict(job, state, status, active)
             if end is not None:
                 status["conditions"].append(end)
         if end is not None or spec["suspend"]:
-            leaving += len(self._delete(active))
+            self._delete(active)
             active = []
-            if end is not None and not leaving:
+            if end is not None and not state.leaving:
                 self._finish(job, status, end)
         else:
             surplus = self._surplus(job, state, active)
-            leaving += len(self._delete(surplus))
+            self._delete(surplus)
             active = [it for it in active if it not in surplus]
-            active += self._start(entry, state, active, leaving)
-        self._write(entry, state, status, active=active, leaving=leaving)
+            active += self._start(entry, state, active)
+        self._write(entry, state, status, active=active)
 
     def _count(
         self, job: Object, state: JobState, pods: list[Entry]
     ) -> tuple[list[Entry], Object | None]:
         """(pods that are not over, what a failure policy says of one that is)."""
-        spec, left, verdict = job["spec"], [], None
-        policy = spec.get("podFailurePolicy")
+        left, end = [], None
         for pod in pods:
-            phase = pod.object.get("status", {}).get("phase")
-            deleted = pod.object["metadata"].get("deletionTimestamp")
-            if phase == "Succeeded":
-                self._succeeded(spec, state, pod.object)
-            elif phase == "Failed" or (
-                deleted
-                and not policy
-                and spec["podReplacementPolicy"] != "Failed"
-                and not pod.object["spec"].get("nodeName")
-            ):
+            if pod.object.get("status", {}).get("phase") == "Succeeded":
+                self._succeeded(job["spec"], state, pod.object)
+            elif _has_failed(job["spec"], pod.object):
                 found = self._failed(job, state, pod.object)
-                verdict = verdict or found
+                end = end or found
             else:
                 left.append(pod)
                 continue
             self._writer.change(self._pods, *pod.place, _untrack)
-        return left, verdict
+        return left, end
 
     def _succeeded(self, spec: Object, state: JobState, pod: Object) -> None:
         state.failures_in_row = 0
@@ -178,46 +175,25 @@ class Jobs:
             state.failed_at_s_by_index[index] = time.time()
             if action == "FailIndex" or state.failures[index] > limit:
                 state.failed_indexes.add(index)
-        return _condition("FailureTarget", "PodFailurePolicy", why) if action == "FailJob" else None
+        return (
+            made_condition("FailureTarget", "PodFailurePolicy", why)
+            if action == "FailJob"
+            else None
+        )
 
     def _verdict(
         self, job: Object, state: JobState, status: Object, active: list[Entry]
     ) -> Object | None:
         """How the Job ends; None when it goes on."""
-        spec = job["spec"]
-        deadline = spec.get("activeDeadlineSeconds")
-        if deadline is not None and "startTime" in status and not spec["suspend"]:
-            left_s = seconds_of(status["startTime"]) + deadline - time.time()
-            if left_s <= 0:
-                why = "Job was active longer than specified deadline"
-                return _condition("FailureTarget", "DeadlineExceeded", why)
+        left_s = left_of_deadline_s(job["spec"], status, time.time())
+        if left_s is not None and left_s > 0:
             self.queue.add_after(_place(job), left_s + 0.01)
-        if state.failed > spec["backoffLimit"] or (
-            spec["template"]["spec"]["restartPolicy"] == "OnFailure"
-            and _restarts(active) > spec["backoffLimit"] > 0
-        ):
-            return _condition("FailureTarget", "BackoffLimitExceeded", LIMIT)
-        most = spec.get("maxFailedIndexes")
-        if most is not None and len(state.failed_indexes) > most:
-            why = "Job has exceeded the specified maximal number of failed indexes"
-            return _condition("FailureTarget", "MaxFailedIndexesExceeded", why)
-        total = spec.get("completions")
-        if spec["completionMode"] == "Indexed" and total is not None:
-            if rule := _success_rule(spec, state):
-                return _condition("SuccessCriteriaMet", "SuccessPolicy", rule)
-            if len(state.completed) + len(state.failed_indexes) >= total and state.failed_indexes:
-                why = "Job has failed indexes"
-                return _condition("FailureTarget", "FailedIndexes", why)
-        done = state.succeeded >= total if total is not None else state.succeeded and not active
-        if done:
-            why = "Reached expected number of succeeded pods"
-            return _condition("SuccessCriteriaMet", "CompletionsReached", why)
-        return None
+        return verdict(job["spec"], state, left_s=left_s, active=[it.object for it in active])
 
     def _finish(self, job: Object, status: Object, end: Object) -> None:
         good = end["type"] == "SuccessCriteriaMet"
         kind = "Complete" if good else "Failed"
-        status["conditions"].append(_condition(kind, end["reason"], end["message"]))
+        status["conditions"].append(made_condition(kind, end["reason"], end["message"]))
         if good:
             status["completionTime"] = now_text()
             self._tell(job, "Completed", "Job completed")
@@ -231,11 +207,11 @@ class Jobs:
             return
         status["conditions"] = [it for it in status["conditions"] if it is not held]
         if suspended:
-            one = _condition("Suspended", "JobSuspended", "Job suspended")
+            one = made_condition("Suspended", "JobSuspended", "Job suspended")
             status.pop("startTime", None)
             self._tell(job, "Suspended", "Job suspended")
         elif held is not None:
-            one = _condition("Suspended", "JobResumed", "Job resumed") | {"status": "False"}
+            one = made_condition("Suspended", "JobResumed", "Job resumed") | {"status": "False"}
             status["startTime"] = now_text()
             self._tell(job, "Resumed", "Job resumed")
         status["conditions"].append(one)
@@ -253,11 +229,10 @@ class Jobs:
         left.sort(key=lambda it: (it.object.get("status", {}).get("phase") == "Running", -it.rv))
         return gone + left[: max(more, 0)]
 
-    def _start(
-        self, entry: Entry, state: JobState, active: list[Entry], leaving: int
-    ) -> list[Entry]:
+    def _start(self, entry: Entry, state: JobState, active: list[Entry]) -> list[Entry]:
         job, spec = entry.object, entry.object["spec"]
-        held = len(active) + (leaving if spec["podReplacementPolicy"] == "Failed" else 0)
+        late = spec["podReplacementPolicy"] == "Failed"
+        held = len(active) + (len(state.leaving) if late else 0)
         free = spec["parallelism"] - held
         total = spec.get("completions")
         if total is not None:
@@ -279,8 +254,14 @@ class Jobs:
         made = []
         for index in indexes[:BATCH_MAX]:
             count = state.failures.get(index, 0) if index is not None else 0
-            pod = self._writer.create(self._pods, new_pod(job, index, failures=count))
-            self._tell(job, CHANGE, f"Created pod: {pod.object['metadata']['name']}")
+            try:
+                pod = self._writer.create(self._pods, new_pod(job, index, failures=count))
+            except ApiError as error:
+                # A quota, or a namespace that is going away: in a while there may be room.
+                self._tell(job, "FailedCreate", f"Error creating: {error.message}", warning=True)
+                self.queue.add_after(_place(job), CREATE_RETRY_S)
+                break
+            self._tell(job, CREATED, f"Created pod: {pod.object['metadata']['name']}")
             made.append(pod)
         return made
 
@@ -308,23 +289,16 @@ class Jobs:
     def _backoff_s(self, failures: int) -> float:
         return min(self.backoff_s * 2.0 ** min(failures - 1, 20), BACKOFF_S_MAX)
 
-    def _delete(self, pods: list[Entry]) -> list[Entry]:
-        """Those that are still there after it."""
-        left = []
+    def _delete(self, pods: list[Entry]) -> None:
         for pod in pods:
-            _, gone = delete(self._writer, self._pods, pod, Deletion())
-            if not gone:
-                left.append(pod)
-        return left
+            delete(self._writer, self._pods, pod, Deletion())
 
-    def _write(
-        self, entry: Entry, state: JobState, status: Object, *, active: list[Entry], leaving: int
-    ) -> None:
+    def _write(self, entry: Entry, state: JobState, status: Object, *, active: list[Entry]) -> None:
         spec = entry.object["spec"]
         counts: dict[str, Any] = {
             "active": len(active),
             "ready": sum(_ready(it.object) for it in active),
-            "terminating": leaving,
+            "terminating": len(state.leaving),
             "succeeded": state.succeeded,
             "failed": state.failed,
             "uncountedTerminatedPods": {},
@@ -361,6 +335,17 @@ class Jobs:
         self._recorder.tell(job, reason, message, source="job-controller", warning=warning)
 
 
+def _has_failed(spec: Object, pod: Object) -> bool:
+    """Also of a pod that is deleted, unless the Job wants to see it end; one that never got a node
+    has nothing that could.
+    """
+    if pod.get("status", {}).get("phase") == "Failed":
+        return True
+    waits = "podFailurePolicy" in spec or spec["podReplacementPolicy"] == "Failed"
+    deleted = pod["metadata"].get("deletionTimestamp")
+    return bool(deleted) and (not waits or not pod["spec"].get("nodeName"))
+
+
 def _place(job: Object) -> Where:
     return job["metadata"]["namespace"], job["metadata"]["name"]
 
@@ -370,37 +355,8 @@ def _ready(pod: Object) -> bool:
     return any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
 
 
-def _restarts(pods: list[Entry]) -> int:
-    return sum(
-        one.get("restartCount", 0)
-        for pod in pods
-        for one in pod.object.get("status", {}).get("containerStatuses") or ()
-    )
-
-
 def _untrack(pod: Object) -> None:
     kept = [it for it in pod["metadata"].get("finalizers") or () if it != TRACKING]
     pod["metadata"]["finalizers"] = kept
     if not kept:
         del pod["metadata"]["finalizers"]
-
-
-def _condition(kind: str, reason: str, message: str) -> Object:
-    now = now_text()
-    one = {"type": kind, "status": "True", "lastProbeTime": now, "lastTransitionTime": now}
-    return {**one, "reason": reason, "message": message}
-
-
-def _success_rule(spec: Object, state: JobState) -> str:
-    """Which rule of the success policy is met, as a sentence; "" for none."""
-    for number, rule in enumerate((spec.get("successPolicy") or {}).get("rules") or ()):
-        done = state.completed
-        if rule.get("succeededIndexes"):
-            wanted = indexes_in(rule["succeededIndexes"])
-            done = done & wanted
-            enough = rule.get("succeededCount") or len(wanted)
-        else:
-            enough = rule.get("succeededCount") or spec["completions"]
-        if len(done) >= enough:
-            return f"Matched rules at index {number}"
-    return ""

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.schema.names import suffix
 from tests.emulators.kubernetes.store.errors import ApiError
 from tests.emulators.kubernetes.store.times import now_text

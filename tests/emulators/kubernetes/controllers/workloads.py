@@ -6,8 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.controllers.working import (
     Queue,
     Recorder,
@@ -176,6 +176,7 @@ def _is_ready(entry: Entry) -> bool:
 
 def _conditions(deployment: Object, available: bool, name: str) -> list[Object]:
     old = {it["type"]: it for it in (deployment.get("status") or {}).get("conditions") or ()}
+    progress = "has successfully progressed" if available else "is progressing"
     told = {
         "Available": (
             str(available),
@@ -185,7 +186,7 @@ def _conditions(deployment: Object, available: bool, name: str) -> list[Object]:
         "Progressing": (
             "True",
             "NewReplicaSetAvailable" if available else "ReplicaSetUpdated",
-            f'ReplicaSet "{name}" {"has successfully progressed" if available else "is progressing"}.',
+            f'ReplicaSet "{name}" {progress}.',
         ),
     }
     found = []

@@ -48,6 +48,7 @@ class Container:
         self.started_at_s = 0.0
         self.finished_at_s = 0.0
         self.code: int | None = None
+        self.started = self.ready = True  # as its probes say
         self.reason = ""
         self.message = ""
         self._stdin = -1
@@ -61,10 +62,11 @@ class Container:
         self.started_at_s = time.time()
         box = Box(
             start.directory / f"{self.name}-{self.restarts}",
-            mounts=_usable(start.mounts.writable),
-            files={**start.files, **_usable(start.mounts.read_only)},
+            mounts={**start.mounts.writable, **self._message_file()},
+            files={**start.files, **start.mounts.read_only},
             env=start.env,
             hostname=start.hostname,
+            own_devices=True,
         )
         out, err = os.pipe(), os.pipe()
         stdin: int | None = None
@@ -142,12 +144,9 @@ class Container:
             await asyncio.to_thread(self.box.remove)
 
     def _termination_message(self) -> str:
-        path = self.spec.get("terminationMessagePath", "")
         found = ""
-        if self.box is not None and path and not path.startswith("/dev/"):
-            here = self.box.host_path(path)
-            if here.is_file():
-                found = here.read_bytes()[:MESSAGE_BYTES_MAX].decode("utf-8", "replace")
+        for here in self._message_file().values():
+            found = here.read_bytes()[:MESSAGE_BYTES_MAX].decode("utf-8", "replace")
         if (
             not found
             and self.code
@@ -155,6 +154,15 @@ class Container:
         ):
             found = tail_text(self.log.path)
         return found
+
+    def _message_file(self) -> dict[str, Path]:
+        """What is mounted where the container tells why it ended."""
+        path = self.spec.get("terminationMessagePath")
+        if not path:
+            return {}
+        here = self._start.directory / f"{self.name}-{self.restarts}.message"
+        here.touch()
+        return {path: here}
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM, and SIGKILL for what is left after the grace."""
@@ -201,8 +209,3 @@ class Container:
         if self.message:
             one["message"] = self.message
         return {"terminated": one}
-
-
-def _usable(mounts: dict[str, Path]) -> dict[str, Path]:
-    """Boxes bring /dev and /proc of their own."""
-    return {k: v for k, v in mounts.items() if not k.startswith(("/dev", "/proc"))}

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.controllers.working import Queue, Recorder
 from tests.emulators.kubernetes.nodes.pod_runner import PodRunner
 from tests.emulators.kubernetes.store.objects import Event

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.nodes.kubelet import PODS, Kubelet
 from tests.emulators.kubernetes.nodes.scheduler import NODES, disrupt, set_condition
 from tests.emulators.kubernetes.store.objects import Entry, Event

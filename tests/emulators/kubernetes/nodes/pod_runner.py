@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.emulators.kubernetes.nodes.containers import Container, Start
+from tests.emulators.kubernetes.nodes.probes import Probing
 from tests.emulators.kubernetes.nodes.statuses import PodStatus
 from tests.emulators.kubernetes.nodes.volumes import NotYet, Volumes
 
@@ -53,6 +54,8 @@ class PodRunner:
             raise
         finally:
             self.done = True
+            for task in self._tasks:
+                task.cancel()
             self._post()
             self._kubelet.ended(self)
 
@@ -173,12 +176,13 @@ class PodRunner:
         if before is not None:
             self.previous[one["name"]] = before
         self._tell("Created", f"Container created: {one['name']}")
-        self._kubelet.count(self, one["name"], restarts)
         await container.start()
         self.containers[one["name"]] = container
         self.status.containers[one["name"]] = container
         self.status.waits.pop(one["name"], None)
+        self._kubelet.count(self, one["name"], restarts)
         if container.code is None:
+            self._probe(container)
             self._tell("Started", f"Container started: {one['name']}")
         else:
             self._tell("Failed", f"Error: {container.message}", warning=True)
@@ -186,6 +190,25 @@ class PodRunner:
         if self._stopping:
             await container.stop(0)
         return container
+
+    def _probe(self, container: Container) -> None:
+        if not {"startupProbe", "readinessProbe", "livenessProbe"} & set(container.spec):
+            return
+
+        async def fail(why: str) -> None:
+            message = f"Container {container.name} {why}, will be restarted"
+            self._tell("Killing", message)
+            await container.stop(self.pod["spec"]["terminationGracePeriodSeconds"])
+
+        probing = Probing(
+            container,
+            changed=self._post,
+            unhealthy=lambda why: self._tell("Unhealthy", why, warning=True),
+            fail=fail,
+        )
+        task = asyncio.ensure_future(probing.run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _hostname(self) -> str:
         return str(self.pod["spec"].get("hostname") or self.place[1])[:63]
@@ -208,7 +231,8 @@ class PodRunner:
             return False
         self._tell(
             "Pulled",
-            f'Container image "{one["image"]}" already present on machine and can be accessed by the pod',
+            f'Container image "{one["image"]}" already present on machine and can be accessed by'
+            " the pod",
         )
         return True
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.emulators.kubernetes.api.bodies import parsed
 from tests.emulators.kubernetes.api.call import TRUE, Call
-from tests.emulators.kubernetes.api.deleting import delete, deletion_of
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.bodies import parsed
+from tests.emulators.kubernetes.api.writes.deleting import delete, deletion_of
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.nodes import logs
 from tests.emulators.kubernetes.nodes.containers import Container
 from tests.emulators.kubernetes.nodes.kubelet import PODS, Kubelet
@@ -76,7 +76,9 @@ class PodLogs:
     def _container(self, call: Call, pod: Object) -> Container:
         name = container_named(pod, call.query.get("container", ""), call.name)
         if pod["spec"].get("nodeName", "") in self._kubelet.lost_nodes:
-            message = f'Get "https://127.0.0.1:10250/containerLogs/{call.namespace}/{call.name}": dial tcp 127.0.0.1:10250: i/o timeout'
+            kubelet = "127.0.0.1:10250"
+            url = f"https://{kubelet}/containerLogs/{call.namespace}/{call.name}"
+            message = f'Get "{url}": dial tcp {kubelet}: i/o timeout'
             raise ApiError(500, message)
         runner = self._kubelet.runner(call.namespace, call.name)
         if call.query.get("previous") in TRUE:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
-from tests.emulators.kubernetes.api.deleting import Deletion, delete
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.controllers.working import Queue, Recorder
 from tests.emulators.kubernetes.schema.pods import requests_of
 from tests.emulators.kubernetes.schema.quantities import quantity
@@ -21,6 +22,26 @@ NAME = "default-scheduler"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 
 
+HOPELESS = "Preemption is not helpful for scheduling"
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a pod does not fit on a node; hopeless: also if no other pod were on it."""
+
+    reasons: tuple[str, ...]
+    hopeless: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """A pod for which room is being made on a node: nobody of less priority gets it."""
+
+    node: str
+    wanted: dict[str, float]
+    priority: int
+
+
 class Scheduler:
     def __init__(self, writer: Writer, recorder: Recorder) -> None:
         self._writer, self._recorder = writer, recorder
@@ -28,6 +49,7 @@ class Scheduler:
         self._used: dict[str, Counter[str]] = {}  # by node
         self._held: dict[Where, tuple[str, dict[str, float]]] = {}
         self._waiting: set[Where] = set()
+        self._nominated: dict[Where, Nomination] = {}
         self.queue: Queue[Where] = Queue(self._reconcile)
         writer.store.listeners.append(self._on_event)
 
@@ -46,13 +68,15 @@ class Scheduler:
         )
         if over:
             self._waiting.discard(where)
+            self._nominated.pop(where, None)
             self._free(where)
         elif node:
             if where not in self._held:
                 self._hold(where, node, requests_of(pod["spec"]))
-        elif not pod["metadata"].get("deletionTimestamp"):
-            if where not in self._waiting or event.kind == "ADDED" or _spec_changed(event):
-                self.queue.add(where)
+        elif not pod["metadata"].get("deletionTimestamp") and (
+            where not in self._waiting or event.kind == "ADDED" or _spec_changed(event)
+        ):
+            self.queue.add(where)
 
     def _hold(self, where: Where, node: str, wanted: dict[str, float]) -> None:
         self._held[where] = node, wanted
@@ -65,7 +89,8 @@ class Scheduler:
             self._retry()
 
     def _retry(self) -> None:
-        for where in list(self._waiting):
+        # Those for which room was made come first.
+        for where in sorted(self._waiting, key=lambda it: it not in self._nominated):
             self.queue.add(where)
 
     def _reconcile(self, where: Where) -> None:
@@ -83,14 +108,15 @@ class Scheduler:
         nodes = self._writer.store.shelf(NODES).ordered()
         if problem := self._claims_problem(pod):
             return self._refuse(entry, f"0/{len(nodes)} nodes are available: {problem}.")
-        fitting, reasons = [], Counter[str]()
+        fitting, misfits = [], []
         for node in nodes:
-            found = self._problems(node.object, pod, wanted)
-            reasons.update(found)
-            if not found:
+            found = self._misfit(node.object, pod, wanted)
+            if found is None:
                 fitting.append(node.object["metadata"]["name"])
+            else:
+                misfits.append(found)
         if not fitting:
-            return self._unschedulable(entry, len(nodes), reasons, wanted)
+            return self._unschedulable(entry, misfits, wanted)
         # The emptiest first, as the real one spreads.
         best = min(fitting, key=lambda it: (self._used.get(it, Counter())["pods"], it))
         self._bind(entry, best, wanted)
@@ -98,6 +124,7 @@ class Scheduler:
 
     def _bind(self, entry: Entry, node: str, wanted: dict[str, float]) -> None:
         where = entry.place
+        self._nominated.pop(where, None)
         self._hold(where, node, wanted)
 
         def change(pod: Object) -> None:
@@ -122,46 +149,46 @@ class Scheduler:
                 return "pod has unbound immediate PersistentVolumeClaims"
         return ""
 
-    def _problems(self, node: Object, pod: Object, wanted: dict[str, float]) -> list[str]:
+    def _misfit(self, node: Object, pod: Object, wanted: dict[str, float]) -> Misfit | None:
         """Why a pod does not fit on a node, in the order in which the real one looks."""
         spec = pod["spec"]
         if node["spec"].get("unschedulable") and not _tolerates(spec, _UNSCHEDULABLE):
-            return ["node(s) were unschedulable"]
+            return Misfit(("node(s) were unschedulable",), hopeless=True)
         for taint in node["spec"].get("taints") or ():
             if taint["effect"] != "PreferNoSchedule" and not _tolerates(spec, taint):
                 shown = f"{taint['key']}: {taint.get('value', '')}"
-                return [f"node(s) had untolerated taint {{{shown}}}"]
+                return Misfit((f"node(s) had untolerated taint {{{shown}}}",), hopeless=True)
         if not _selected(spec, node):
-            return ["node(s) didn't match Pod's node affinity/selector"]
-        used = self._used.get(node["metadata"]["name"], Counter())
-        found = []
+            return Misfit(("node(s) didn't match Pod's node affinity/selector",), hopeless=True)
+        used = self._used_by_others(node["metadata"]["name"], pod)
+        found, hopeless = [], False
         for name, size in wanted.items():
             room = quantity(node["status"]["allocatable"].get(name, "0"))
-            if size and used[name] + size > room + 1e-9:
+            if size > 0 and used[name] + size > room + 1e-9:
                 found.append("Too many pods" if name == "pods" else f"Insufficient {name}")
-        return found
+                hopeless = hopeless or size > room
+        return Misfit(tuple(found), hopeless=hopeless) if found else None
 
-    def _unschedulable(
-        self, entry: Entry, count: int, reasons: Counter[str], wanted: dict[str, float]
-    ) -> None:
+    def _used_by_others(self, node: str, pod: Object) -> Counter[str]:
+        used, metadata = Counter(self._used.get(node, Counter())), pod["metadata"]
+        own = metadata["namespace"], metadata["name"]
+        for where, one in self._nominated.items():
+            matters = one.priority > pod["spec"].get("priority", 0)
+            if one.node == node and where != own and matters:
+                used.update(one.wanted)
+        return used
+
+    def _unschedulable(self, entry: Entry, misfits: list[Misfit], wanted: dict[str, float]) -> None:
         if self._preempt(entry, wanted):
-            return
-        told = ", ".join(f"{number} {why}" for why, number in sorted(reasons.items()))
-        # What no eviction would mend, and what none could be found for.
-        hopeless = sum(n for why, n in reasons.items() if why.startswith("node(s)"))
-        parts = []
-        if count - hopeless > 0:
-            parts.append(f"{count - hopeless} {NO_VICTIMS}")
-        if hopeless:
-            parts.append(f"{hopeless} Preemption is not helpful for scheduling")
+            return None
+        count = len(misfits)
         if not count:
-            message = "no nodes available to schedule pods"
-        else:
-            message = (
-                f"0/{count} nodes are available: {told}. preemption: 0/{count} nodes are available:"
-                f" {', '.join(parts)}."
-            )
-        self._refuse(entry, message)
+            return self._refuse(entry, "no nodes available to schedule pods")
+        told = Counter(why for one in misfits for why in one.reasons)
+        parts = Counter(HOPELESS if it.hopeless else NO_VICTIMS for it in misfits)
+        available = f"0/{count} nodes are available"
+        message = f"{available}: {_listed(told)}. preemption: {available}: {_listed(parts)}."
+        return self._refuse(entry, message)
 
     def _preempt(self, entry: Entry, wanted: dict[str, float]) -> bool:
         """Make room by ending pods of lower priority on one node; whether there are some."""
@@ -169,6 +196,12 @@ class Scheduler:
         own = pod["spec"].get("priority", 0)
         if pod["spec"].get("preemptionPolicy") == "Never":
             return False
+        held = self._nominated.get(entry.place)
+        if held is not None and any(
+            it.object["metadata"].get("deletionTimestamp") for it in self._on(held.node)
+        ):
+            self._waiting.add(entry.place)
+            return True
         for node in self._writer.store.shelf(NODES).ordered():
             name = node.object["metadata"]["name"]
             lower = sorted(
@@ -182,6 +215,7 @@ class Scheduler:
             if victims and not self._lacking(node.object, pod, wanted, freed):
                 for victim in victims:
                     self._evict(victim, entry, name)
+                self._nominated[entry.place] = Nomination(name, wanted, own)
                 self._nominate(entry, name)
                 self._waiting.add(entry.place)
                 return True
@@ -194,8 +228,11 @@ class Scheduler:
 
     def _lacking(
         self, node: Object, pod: Object, wanted: dict[str, float], freed: Counter[str]
-    ) -> list[str]:
-        return self._problems(node, pod, {k: v - freed[k] for k, v in wanted.items()})
+    ) -> bool:
+        """Whether more has to be freed on a node than that."""
+        rest = {k: v - freed[k] for k, v in wanted.items()}
+        found = self._misfit(node, pod, rest)
+        return found is not None
 
     def _evict(self, victim: Entry, by: Entry, node: str) -> None:
         if victim.object["metadata"].get("deletionTimestamp"):
@@ -229,6 +266,11 @@ class Scheduler:
 
 
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def _listed(told: Counter[str]) -> str:
+    """In the order of the texts, with their numbers."""
+    return ", ".join(sorted(f"{number} {why}" for why, number in told.items()))
 
 
 def _spec_changed(event: Event) -> bool:

@@ -79,11 +79,12 @@ class PodStatus:
             "name": spec["name"],
             "state": state,
             "lastState": {},
-            "ready": running or (kind == "initContainers" and _succeeded(state)),
+            "ready": (running and container is not None and container.ready)
+            or (kind == "initContainers" and _succeeded(state)),
             "restartCount": container.restarts if container else 0,
             "image": spec["image"],
             "imageID": f"{spec['image']}@sha256:emulated" if container else "",
-            "started": running,
+            "started": running and container is not None and container.started,
         }
         if container is not None:
             one["containerID"] = container.id
@@ -126,7 +127,9 @@ class PodStatus:
         names = [
             it["name"]
             for it in self._spec["containers"]
-            if it["name"] not in self.containers or self.containers[it["name"]].code is not None
+            if (held := self.containers.get(it["name"])) is None
+            or held.code is not None
+            or not held.ready
         ]
         return f"containers with unready status: [{' '.join(names)}]"
 

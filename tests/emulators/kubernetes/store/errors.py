@@ -62,7 +62,8 @@ def qualified(plural: str, group: str) -> str:
 
 
 def about(name: str, plural: str, group: str) -> dict[str, Any]:
-    return {"name": name, **({"group": group} if group else {}), "kind": plural}
+    told = {"name": name, "group": group, "kind": plural}
+    return {k: v for k, v in told.items() if v}
 
 
 def not_found(plural: str, group: str, name: str) -> ApiError:

@@ -56,7 +56,7 @@ class Entry:
 
 
 class Event:
-    """A change: `old` is what was before it, `entry` what is after it (the last state, of a delete).
+    """A change: `old` is what was before it, `entry` what is after it, or was last.
 
     kind: ADDED, MODIFIED or DELETED.
     """
@@ -148,7 +148,7 @@ class Store:
         return self.shelf(key).entries.get((namespace, name))
 
     def put(self, key: Key, stored: Object) -> Entry:
-        """Create or replace; sets metadata.resourceVersion of `stored`, which becomes the store's."""
+        """Create or replace; `stored` gets its resourceVersion and becomes the store's."""
         self.rv += 1
         stored["metadata"]["resourceVersion"] = str(self.rv)
         entry = Entry(stored, self.rv)

@@ -118,7 +118,7 @@ _BUILTIN = {
         ingresses Ingress ns short=ing sub=status
     """,
     "apiextensions.k8s.io": """
-        customresourcedefinitions CustomResourceDefinition short=crd,crds cat=api-extensions sub=status
+        customresourcedefinitions CustomResourceDefinition short=crd,crds sub=status
     """,
 }
 

@@ -161,6 +161,12 @@ def test_a_reply_without_an_answer_ends_the_attempt(
     assert (found.reason, found.infrastructure) == (reason, infrastructure)
 
 
+def test_a_row_for_a_batch_is_refused_where_no_server_has_batches() -> None:
+    with pytest.raises(Refused) as raised:
+        read(error(404, "NoBatches"))
+    assert "leave `mode: batch` out" in str(raised.value.hint)
+
+
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [

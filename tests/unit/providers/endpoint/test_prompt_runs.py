@@ -31,9 +31,16 @@ class Held:
         self.dropped: list[int] = []
 
     async def post(
-        self, access: EndpointAccess, endpoint: str, number: int, body: Mapping[str, Any]
+        self,
+        access: EndpointAccess,
+        endpoint: str,
+        number: int,
+        body: Mapping[str, Any],
+        *,
+        batched: bool = False,
     ) -> Reply:
         self.asked.append((endpoint, number, body))
+        self.batched = batched
         return await asyncio.shield(self.reply)
 
     async def drop(self, access: EndpointAccess, number: int) -> None:
@@ -86,6 +93,7 @@ async def test_a_start_ends_once_its_outcome_was_observed(tmp_path: Path) -> Non
     (end,) = await seen(provider)
     assert isinstance(end, Ended) and end.ok and '"answer":"hello"' in str(end.result)
     await start
+    assert not line.batched
     ((name, number, body),) = line.asked
     assert (name, number, body["model"]) == ("small", 1, "chat")
     assert body["messages"] == [{"role": "user", "content": "hi 3"}]

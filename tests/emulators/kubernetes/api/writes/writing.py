@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.emulators.kubernetes.api.schemas import Schemas
+from tests.emulators.kubernetes.api.writes.schemas import Schemas
 from tests.emulators.kubernetes.apply.managed import Owner, track_update
 from tests.emulators.kubernetes.schema.kinds import Kind, kind_of
 from tests.emulators.kubernetes.schema.names import generated, metadata_problems

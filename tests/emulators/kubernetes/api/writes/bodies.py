@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from tests.emulators.kubernetes.api import protobuf
 from tests.emulators.kubernetes.api.call import Call
+from tests.emulators.kubernetes.api.writes import protobuf
 from tests.emulators.kubernetes.schema import nodes
 from tests.emulators.kubernetes.schema.nodes import Node, child, item, resolved, type_of
 from tests.emulators.kubernetes.schema.pruning import prune
@@ -78,8 +78,8 @@ def _tell(call: Call, dropped: Iterable[str], kind: str) -> None:
     said = [f'unknown field "{it}"' for it in dropped]
     how = call.query.get("fieldValidation", "Warn")
     if how == "Strict":
-        message = f'{kind} in version "{call.version}" cannot be handled as a {kind}: strict decoding error: '
-        raise ApiError(400, message + ", ".join(said))
+        message = f'{kind} in version "{call.version}" cannot be handled as a {kind}'
+        raise ApiError(400, f"{message}: strict decoding error: {', '.join(said)}")
     if how != "Ignore":
         call.warnings += said
 

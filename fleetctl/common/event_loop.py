@@ -1,7 +1,8 @@
-"""Which event loop the controller runs on: uvloop's where it is installed, else asyncio's own.
+"""Which event loop the controller and the gateway run on: uvloop's where it is installed, else
+asyncio's own.
 
-Called by serve.py, and by the emulators of the tests. Other commands are over before a faster loop
-could be worth its import. `FLEETCTL_LOOP` chooses.
+Called by their processes, and by the emulators of the tests. Other commands are over before a
+faster loop could be worth its import. `FLEETCTL_LOOP` chooses.
 """
 
 from __future__ import annotations

@@ -14,24 +14,12 @@ from aiohttp import WSMsgType, web
 from tests.emulators.kubernetes.api.call import Call
 from tests.emulators.kubernetes.nodes.kubelet import Kubelet
 from tests.emulators.kubernetes.nodes.pods import pod_of
-from tests.emulators.kubernetes.nodes.streams import opened, wants_websocket
-from tests.emulators.kubernetes.nodes.tunnel import TUNNEL, Tunnel
+from tests.emulators.kubernetes.nodes.streams.commands import opened, wants_websocket
+from tests.emulators.kubernetes.nodes.streams.tunnel import TUNNEL, Tunnel, connected, refused
 from tests.emulators.kubernetes.store.errors import ApiError
 
 PROTOCOL = "v4.channel.k8s.io"
 READ_BYTES = 32 * 1024
-
-
-async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Pods have this machine's network. Raises OSError."""
-    return await asyncio.open_connection("127.0.0.1", port)
-
-
-def refused(port: int, pod: str, error: OSError) -> str:
-    return (
-        f"error forwarding port {port} to pod {pod}, uid : failed to execute portforward in network"
-        f" namespace: failed to connect to localhost:{port} inside namespace: {error.strerror}"
-    )
 
 
 class Forwarding:

@@ -6,19 +6,20 @@ import functools
 import json
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tests.emulators.kubernetes.api.call import Call
-from tests.emulators.kubernetes.api.columns import BUILTIN, Column
-from tests.emulators.kubernetes.api.schemas import version_of
+from tests.emulators.kubernetes.api.tables.columns import BUILTIN, Column
+from tests.emulators.kubernetes.api.writes.schemas import version_of
 from tests.emulators.kubernetes.store.objects import Entry
 from tests.emulators.kubernetes.store.resources import Resource
 from tests.emulators.kubernetes.store.times import age
 
 META = "meta.k8s.io/v1"
-# Names with escaped dots, plain or in brackets.
+# Names with escaped dots, plain or in brackets; and any name, as the library has words of its own.
 _NAME = r"(?:[^.\[\]\\\']|\\.)"
-_ESCAPED = re.compile(rf"\.({_NAME}*\\.{_NAME}*)|\['({_NAME}+)'\]")
+_ESCAPED = re.compile(rf"\.({_NAME}*\\.{_NAME}*)|\['({_NAME}+)'\]|\.(\w+)")
 
 
 def wanted(call: Call) -> bool:
@@ -60,10 +61,6 @@ def of_entries(call: Call, entries: list[Entry], metadata: dict[str, Any]) -> di
     }
 
 
-def of_status(call: Call, status: dict[str, Any]) -> dict[str, Any]:
-    return status
-
-
 def _columns(resource: Resource, version: str) -> tuple[Column, ...]:
     if resource.definition is None:
         return BUILTIN.get(resource.key, BUILTIN["", ""])
@@ -79,10 +76,10 @@ def _custom(told: str) -> tuple[Column, ...]:
 
 
 def _printer_column(told: dict[str, Any]) -> Column:
-    path, kind = _path(told["jsonPath"]), told["type"]
+    values_in, kind = _values(told["jsonPath"]), told["type"]
 
     def cell(stored: dict[str, Any], now_s: float) -> Any:
-        values = [it.value for it in path.find(stored)]
+        values = values_in(stored)
         if not values:
             return None
         if kind == "date":
@@ -115,8 +112,27 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _path(text: str) -> Any:
-    """Kubernetes' dialect: it begins with a dot, and dots in names are escaped."""
+def _values(text: str) -> Callable[[Any], list[Any]]:
+    """What is at a path, in Kubernetes' dialect: it begins with a dot, and dots in names are
+    escaped. Most paths are names alone, for which no library is asked in each of 10,000 rows.
+    """
+    if re.fullmatch(r"(\.[\w-]+)+", text):
+        names = text[1:].split(".")
+        return lambda stored: _below(stored, names)
     from jsonpath_ng.ext import parse
 
-    return parse("$" + _ESCAPED.sub(lambda it: f'."{(it[1] or it[2]).replace(chr(92), "")}"', text))
+    path = parse("$" + _ESCAPED.sub(_quoted, text))
+    return lambda stored: [it.value for it in path.find(stored)]
+
+
+def _below(stored: Any, names: list[str]) -> list[Any]:
+    for name in names:
+        if not isinstance(stored, dict) or name not in stored:
+            return []
+        stored = stored[name]
+    return [stored]
+
+
+def _quoted(found: re.Match[str]) -> str:
+    name = (found[1] or found[2] or found[3]).replace("\\", "")
+    return f'."{name}"'

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from tests.emulators.kubernetes.api.writing import Writer
+from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.store.errors import ApiError, conflict
 from tests.emulators.kubernetes.store.objects import Entry
 from tests.emulators.kubernetes.store.resources import Resource

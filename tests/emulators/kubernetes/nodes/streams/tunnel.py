@@ -21,33 +21,48 @@ READ_BYTES = 32 * 1024
 _HEAD = struct.Struct(">II")
 
 
+_NAMES = (
+    "options head post put delete trace accept accept-charset accept-encoding accept-language"
+    " accept-ranges age allow authorization cache-control connection content-base"
+    " content-encoding content-language content-length content-location content-md5"
+    " content-range content-type date etag expect expires from host if-match if-modified-since"
+    " if-none-match if-range if-unmodified-since last-modified location max-forwards pragma"
+    " proxy-authenticate proxy-authorization range referer retry-after server te trailer"
+    " transfer-encoding upgrade user-agent vary via warning www-authenticate method get status"
+)
+_TEXT = (
+    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
+    "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401"
+    " Unauthorized403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented503"
+    " Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue,"
+    " Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,"
+    "application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age="
+    "gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
+)
+
+
 def _dictionary() -> bytes:
     """That of the SPDY/3 draft, with which headers are compressed."""
-    names = (
-        "options head post put delete trace accept accept-charset accept-encoding accept-language"
-        " accept-ranges age allow authorization cache-control connection content-base"
-        " content-encoding content-language content-length content-location content-md5"
-        " content-range content-type date etag expect expires from host if-match if-modified-since"
-        " if-none-match if-range if-unmodified-since last-modified location max-forwards pragma"
-        " proxy-authenticate proxy-authorization range referer retry-after server te trailer"
-        " transfer-encoding upgrade user-agent vary via warning www-authenticate method get status"
-    ).split()
-    names += ["200 OK", "version", "HTTP/1.1", "url", "public", "set-cookie", "keep-alive"]
-    rest = (
-        "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
-        "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request401"
-        " Unauthorized403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented503"
-        " Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue,"
-        " Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,"
-        "application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age="
-        "gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
-    )
-    told = b"".join(struct.pack(">I", len(it)) + it.encode() for it in [*names, "origin"])
-    return told + rest.encode()
+    names = [*_NAMES.split(), "200 OK", "version", "HTTP/1.1", "url", "public", "set-cookie"]
+    names += ["keep-alive", "origin"]
+    told = b"".join(struct.pack(">I", len(it)) + it.encode() for it in names)
+    return told + _TEXT.encode()
 
 
 DICTIONARY = _dictionary()
 assert zlib.adler32(DICTIONARY) == 0xE3C6A7C2  # what the draft says of it
+
+
+async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Pods have this machine's network. Raises OSError."""
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+def refused(port: int, pod: str, error: OSError) -> str:
+    return (
+        f"error forwarding port {port} to pod {pod}, uid : failed to execute portforward in network"
+        f" namespace: failed to connect to localhost:{port} inside namespace: {error.strerror}"
+    )
 
 
 @dataclass(slots=True)
@@ -130,13 +145,9 @@ class Tunnel:
     async def _connect(self, pair: _Pair) -> None:
         data, error = pair.streams["data"], pair.streams["error"]
         try:
-            reader, pair.writer = await asyncio.open_connection("127.0.0.1", pair.port)
-        except OSError as refused:
-            told = (
-                f"error forwarding port {pair.port} to pod {self._pod}, uid : failed to connect to"
-                f" localhost:{pair.port} inside namespace: {refused.strerror}"
-            )
-            await self._send(error, told.encode())
+            reader, pair.writer = await connected(pair.port)
+        except OSError as problem:
+            await self._send(error, refused(pair.port, self._pod, problem).encode())
             await self._send(error, b"", over=True)
             await self._send(data, b"", over=True)
             return

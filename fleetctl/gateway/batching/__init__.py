@@ -1,0 +1,1 @@
+"""Rows that are asked together, through a model server's own batch API."""

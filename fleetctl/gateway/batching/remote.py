@@ -1,0 +1,156 @@
+"""The five calls of a server's batch API, as OpenAI serves it. Each is made once; who calls decides
+what follows from what it raises.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    ClientTimeout,
+    FormData,
+)
+
+TAG = "fleetctl"  # of a batch's metadata
+CALL_S = 60.0
+FILE_S = 1800.0  # 200 MB at 1 Mbit/s
+PAGE, PAGES_MAX = 100, 1000
+LINE_BYTES_MAX = 64 * 2**20
+MESSAGE_CHARS_MAX = 500
+WITHOUT = (404, 405, 501)  # of a server that has no batch API
+CLOCK_SLACK_S = 86400.0  # between the server's clock and ours
+
+
+class Unanswered(Exception):
+    """sent: the server may have done what was asked."""
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Denied(Exception):
+    """The server answered that it does not do it."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Raises Unanswered and Denied. url: without `/v1`."""
+
+    client: ClientSession
+    url: str
+    key: str
+
+    async def supports(self) -> bool:
+        try:
+            await self._json("GET", "/v1/batches?limit=1")
+        except Denied as denied:
+            if denied.status in WITHOUT:
+                return False
+            raise
+        return True
+
+    async def upload(self, name: str, lines: Sequence[bytes]) -> str:
+        """The file's id."""
+        form = FormData()
+        form.add_field("purpose", "batch")
+        content = b"".join(lines)
+        form.add_field("file", content, filename=name, content_type="application/jsonl")
+        found = await self._json("POST", "/v1/files", data=form, within_s=FILE_S)
+        return str(found.get("id") or "")
+
+    async def create(self, file: str, url: str, tag: str) -> Mapping[str, Any]:
+        body = {
+            "input_file_id": file,
+            "endpoint": url,
+            "completion_window": "24h",
+            "metadata": {TAG: tag},
+        }
+        return await self._json("POST", "/v1/batches", json=body)
+
+    async def find(self, tag: str, since_s: float) -> list[Mapping[str, Any]]:
+        """All batches with that tag, of those made since then."""
+        found: list[Mapping[str, Any]] = []
+        after = ""
+        for _ in range(PAGES_MAX):
+            page = await self._json("GET", f"/v1/batches?limit={PAGE}{after}")
+            data = page.get("data")
+            rows = [it for it in data if isinstance(it, dict) and it.get("id")] if data else []
+            found += [it for it in rows if (it.get("metadata") or {}).get(TAG) == tag]
+            if not rows or not page.get("has_more"):
+                break
+            created_s = rows[-1].get("created_at")
+            if isinstance(created_s, int | float) and created_s < since_s - CLOCK_SLACK_S:
+                break  # the newest come first
+            after = f"&after={rows[-1]['id']}"
+        return found
+
+    async def look(self, batch: str) -> Mapping[str, Any]:
+        return await self._json("GET", f"/v1/batches/{batch}")
+
+    async def cancel(self, batch: str) -> Mapping[str, Any]:
+        return await self._json("POST", f"/v1/batches/{batch}/cancel")
+
+    async def content(self, file: str) -> AsyncIterator[bytes]:
+        """Its lines."""
+        try:
+            async with self._asked("GET", f"/v1/files/{file}/content", within_s=FILE_S) as reply:
+                await _checked(reply)
+                rest = b""
+                async for data in reply.content.iter_any():
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        if line.strip():
+                            yield line
+                    if len(rest) > LINE_BYTES_MAX:
+                        raise Denied(200, f"a line has more than {LINE_BYTES_MAX} bytes")
+                if rest.strip():
+                    yield rest
+        except (ClientError, OSError, TimeoutError) as error:
+            raise _unanswered(error) from None
+
+    async def _json(
+        self, method: str, path: str, *, within_s: float = CALL_S, **body: Any
+    ) -> Mapping[str, Any]:
+        try:
+            async with self._asked(method, path, within_s=within_s, **body) as reply:
+                await _checked(reply)
+                found = await reply.json(content_type=None)
+        except (ClientError, OSError, TimeoutError, ValueError) as error:
+            raise _unanswered(error) from None
+        if not isinstance(found, dict):
+            raise Unanswered("the server's reply is not a JSON object", sent=True)
+        return found
+
+    def _asked(self, method: str, path: str, *, within_s: float, **body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        timeout = ClientTimeout(within_s, sock_connect=5.0)
+        return self.client.request(
+            method, self.url + path, headers=headers, timeout=timeout, allow_redirects=False, **body
+        )
+
+
+async def _checked(reply: ClientResponse) -> None:
+    """Raises Denied; Unanswered where a server or a proxy gave up, or asks to come back."""
+    if reply.status < 300:
+        return
+    raw = (await reply.read())[:65536].decode(errors="replace")
+    message = f"{reply.status} {raw[:MESSAGE_CHARS_MAX]}".strip()
+    if reply.status == 429:
+        raise Unanswered(message, sent=False)
+    if reply.status == 408 or (reply.status >= 500 and reply.status not in WITHOUT):
+        raise Unanswered(message, sent=True)
+    raise Denied(reply.status, message)
+
+
+def _unanswered(error: Exception) -> Unanswered:
+    name = type(error).__name__
+    return Unanswered(name, sent=not isinstance(error, ClientConnectorError))

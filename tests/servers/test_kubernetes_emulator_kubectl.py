@@ -1,0 +1,171 @@
+"""The emulated cluster under real kubectl and helm, as people use them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import yaml
+from kubernetes import client, stream
+
+from tests.emulators.kubernetes.running import KubernetesEmulator
+from tests.servers.kube_tools import Kube, tool
+from tests.servers.kubernetes_driving import (
+    Asking,
+    asking,
+    cluster,
+    job,
+    kubectl,
+    until,
+    widget,
+)
+
+__all__ = ["asking", "cluster", "kubectl"]
+
+
+def test_what_is_applied_twice_is_unchanged_and_diffs_when_it_is_not(
+    asking: Asking, kubectl: Kube
+) -> None:
+    def said(verb: str, size: int) -> tuple[int, str]:
+        ran = kubectl(verb, "-f", "-", stdin=json.dumps(widget("applied", size)))
+        return ran.code, ran.out
+
+    assert said("apply", 3) == (0, "widget.example.com/applied created\n")
+    assert said("apply", 3) == (0, "widget.example.com/applied unchanged\n")
+    code, out = said("diff", 4)
+    assert code == 1 and "-  size: 3\n+  size: 4" in out
+    assert said("apply", 4) == (0, "widget.example.com/applied configured\n")
+    ran = kubectl("apply", "-f", "-", stdin=json.dumps(widget("typo", 3, colour="red")))
+    assert ran.code == 1 and 'strict decoding error: unknown field "spec.colour"' in ran.err
+    ran = kubectl("apply", "-f", "-", stdin=json.dumps(widget("large", 11)))
+    assert "spec.size in body should be less than or equal to 10" in ran.err
+
+
+def test_columns_are_those_of_the_definition(asking: Asking, kubectl: Kube) -> None:
+    body = widget("shown", 5)
+    body["metadata"]["annotations"] = {"example.com/note": "hello"}
+    asking.create(body)
+    status = '{"status":{"conditions":[{"type":"Ready","status":"True"}]}}'
+    kubectl.ok("patch", "wd", "shown", "--subresource=status", "--type=merge", "-p", status)
+    lines = kubectl.ok("get", "wd", "shown").splitlines()
+    assert lines[0].split() == ["NAME", "SIZE", "READY", "NOTE", "AGE"]
+    assert lines[1].split()[:4] == ["shown", "5", "True", "hello"]
+    assert kubectl.ok("get", "wd", "shown", "-o", "jsonpath={.spec.size}") == "5"
+    assert kubectl.ok("scale", "wd/shown", "--replicas=3") == "widget.example.com/shown scaled\n"
+    assert asking.get("shown")["spec"]["replicas"] == 3
+    assert "How large." in kubectl.ok("explain", "widget.spec.size")
+    assert "parallelism" in kubectl.ok("explain", "job.spec")
+
+
+def test_a_job_is_made_waited_for_and_its_logs_are_read(
+    cluster: KubernetesEmulator, kubectl: Kube
+) -> None:
+    kubectl.ok("create", "job", "said", "--image=busybox:1.37", "--", "sh", "-c", "echo a; echo b")
+    kubectl.ok("wait", "--for=condition=complete", "job/said", "--timeout=60s")
+    assert kubectl.ok("logs", "-f", "job/said") == "a\nb\n"
+    assert kubectl.ok("logs", "--tail=1", "job/said") == "b\n"
+    assert kubectl.ok("get", "job", "said").splitlines()[1].split()[:3] == [
+        "said",
+        "Complete",
+        "1/1",
+    ]
+    kubectl.ok("delete", "job", "said")
+    until(lambda: not [it for it in cluster.objects("pods") if "said" in it["metadata"]["name"]])
+
+
+def test_commands_files_and_ports_of_a_pod_are_reached(
+    asking: Asking, cluster: KubernetesEmulator, kubectl: Kube, tmp_path: Path
+) -> None:
+    script = "cd /srv && echo page > index.html && exec python3 -u -m http.server 0 -b 127.0.0.1"
+    asking.make(job("serves", script))
+    pod = until(
+        lambda: next((it["pod"] for it in cluster.processes() if "serves" in it["pod"]), None)
+    )
+    ran = kubectl("exec", "-i", pod, "--", "sh", "-c", "cat; echo no >&2; exit 3", stdin="yes")
+    assert (ran.code, ran.out) == (3, "yes") and ran.err.startswith("no\n")
+    (tmp_path / "given").write_text("kept\n")
+    kubectl.ok("cp", str(tmp_path / "given"), f"{pod}:/srv/given")
+    said = until(lambda: kubectl.ok("logs", pod))
+    port = int(said.split(" port ")[1].split()[0])
+    command = [kubectl.program, "port-forward", f"pod/{pod}", f":{port}"]
+    env = {"KUBECONFIG": str(kubectl.kubeconfig), "HOME": str(tmp_path)}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as forwarding:
+        assert forwarding.stdout is not None
+        here = int(forwarding.stdout.readline().split("127.0.0.1:")[1].split()[0])
+        for _ in range(2):
+            with urllib.request.urlopen(f"http://127.0.0.1:{here}/given") as answer:
+                assert answer.read() == b"kept\n"
+        forwarding.terminate()
+    core = client.CoreV1Api(asking.api)
+    connect = core.connect_get_namespaced_pod_portforward
+    forward = stream.portforward(connect, pod, "default", ports=str(port))
+    socket = forward.socket(port)
+    socket.setblocking(True)
+    socket.sendall(b"GET / HTTP/1.0\r\n\r\n")
+    with socket.makefile("rb") as answer:
+        assert answer.read().endswith(b"page\n")
+    asked = stream.stream(
+        core.connect_get_namespaced_pod_exec,
+        pod,
+        "default",
+        command=["sh", "-c", "echo out; exit 4"],
+        stdout=True,
+        stderr=True,
+        _preload_content=False,
+    )
+    asked.run_forever()
+    assert (asked.read_stdout(), asked.returncode) == ("out\n", 4)
+    kubectl.ok("delete", "job", "serves", "--cascade=foreground")
+    until(lambda: not [it for it in cluster.processes() if "serves" in it["pod"]])
+
+
+def test_who_may_what_is_told(cluster: KubernetesEmulator, kubectl: Kube) -> None:
+    def may() -> str:
+        return kubectl("auth", "can-i", "list", "pods", "--as", "bob").out
+
+    assert may() == "no\n"
+    kubectl.ok("create", "role", "look", "--verb=get,list", "--resource=pods,jobs.batch")
+    kubectl.ok("create", "rolebinding", "look", "--role=look", "--user=bob")
+    assert may() == "yes\n"
+    ran = kubectl("get", "secrets", "--as", "bob")
+    assert ran.err == (
+        'Error from server (Forbidden): secrets is forbidden: User "bob" cannot list resource'
+        ' "secrets" in API group "" in the namespace "default"\n'
+    )
+
+
+def test_helm_installs_upgrades_and_takes_away(cluster: KubernetesEmulator, tmp_path: Path) -> None:
+    helm = Kube(tool("helm"), cluster.kubeconfig, tmp_path)
+    chart = tmp_path / "chart"
+    (chart / "templates").mkdir(parents=True)
+    head = {"apiVersion": "v2", "name": "chart", "version": "0.1.0"}
+    (chart / "Chart.yaml").write_text(yaml.safe_dump(head))
+    pod = {
+        "containers": [
+            {"name": "main", "image": "busybox:1.37", "command": ["sleep", "300"]},
+        ]
+    }
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "app"},
+        "spec": {
+            "replicas": "COUNT",
+            "selector": {"matchLabels": {"app": "app"}},
+            "template": {"metadata": {"labels": {"app": "app"}}, "spec": pod},
+        },
+    }
+    text = yaml.safe_dump(deployment).replace("COUNT", "{{ .Values.count }}")
+    (chart / "templates" / "app.yaml").write_text(text)
+    helm.ok("install", "app", str(chart), "--set", "count=1", "--wait", "--timeout", "60s")
+    assert len(running(cluster, "app-")) == 1
+    helm.ok("upgrade", "app", str(chart), "--set", "count=2", "--wait", "--timeout", "60s")
+    assert len(running(cluster, "app-")) == 2
+    helm.ok("uninstall", "app", "--wait", "--timeout", "60s")
+    until(lambda: not running(cluster, "app-"))
+
+
+def running(cluster: KubernetesEmulator, prefix: str) -> list[str]:
+    return [it["pod"] for it in cluster.processes() if it["pod"].startswith(prefix)]
