@@ -142,6 +142,12 @@ KINDS: Mapping[str, Mapping[str, Role]] = {
         "min_containers": RULE,
         "max_containers": RULE,
         "scaledown_seconds": RULE,
+        # Of a server, whose answers are no task's.
+        "port": PLACE,
+        "command": PLACE,
+        "ready": RULE,
+        "startup_timeout_seconds": RULE,
+        "concurrency": RULE,
     },
 }
 

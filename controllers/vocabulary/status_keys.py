@@ -106,6 +106,7 @@ class Status(TypedDict, total=False):
     slots: Annotated[Block, "of a Provider: used, limit"]
     spend: Annotated[Block, "of a Provider: usdPerHour, unpriced"]
     warm: Annotated[Block, "of a Function: containers, usdPerSecond, since"]
+    url: Annotated[str, "of a Function with a `port`: where its Endpoint asks it, with a key"]
     calls: Annotated[int, "of an Endpoint: what it was asked; a list of n prompts is n"]
     tries: Annotated[int, "of an Endpoint: requests to its servers, repeated ones too"]
     fallbacks: Annotated[int, "of an Endpoint: calls for which a task took something else"]
@@ -142,7 +143,7 @@ class Status(TypedDict, total=False):
 Text = Literal[
     "phase", "reason", "message", "hint", "notCached", "completedIndexes", "failedIndexes",
     "unwantedIndexes", "gpu", "isolation", "overBudget", "warning", "cannotSucceed", "method",
-    "stage", "state",
+    "stage", "state", "url",
 ]  # fmt: skip
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",

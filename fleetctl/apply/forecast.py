@@ -56,8 +56,8 @@ def may_cost(
 def _standing(
     spec: object, providers: Mapping[str, Backend], provider_specs: Mapping[str, ProviderSpec]
 ) -> bool:
-    """Whether it keeps containers warm where they are not known to be free."""
-    if not isinstance(spec, FunctionSpec) or not spec.min_containers:
+    """Whether it has containers of its own where they are not known to be free."""
+    if not isinstance(spec, FunctionSpec) or not (spec.min_containers or spec.port):
         return False
     name, whole = spec.provider, spec.applied_to(Template())
     return name in providers and charged(providers[name], provider_specs.get(name), whole) != 0.0

@@ -19,6 +19,7 @@ from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Aside, Suggestions
 from fleetctl.engine.endpoints.charging import Charging
 from fleetctl.engine.endpoints.endpoints import Endpoints, Link
+from fleetctl.engine.endpoints.functions import ServedFunctions
 from fleetctl.engine.endpoints.grants import Grants
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.forgetting import forget_forever
@@ -116,12 +117,13 @@ class Engine:
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
+        functions = ServedFunctions(self.state, denied=self._budgets.serving_denied)
         if gateway is None:
-            return Endpoints(self.state, secrets=secrets)
+            return Endpoints(self.state, secrets=secrets, functions=functions)
         grants = Grants(self.state, gateway, self._budgets)
         charging = Charging(self.state, charges=self._charges, budgets=self._budgets, grants=grants)
         link = Link(gateway, grants, charging)
-        return Endpoints(self.state, secrets=secrets, link=link)
+        return Endpoints(self.state, secrets=secrets, functions=functions, link=link)
 
     def _ticks_of(self, state: State) -> Ticks:
         """What decides, wired: each part is told what it needs, and none knows the engine."""

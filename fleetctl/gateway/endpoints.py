@@ -52,6 +52,11 @@ class Times:
     answer_ms: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES_MAX))
 
 
+def told(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """What an update is needed for a change of."""
+    return row["spec"], row.get("key") or "", row.get("keys") or {}
+
+
 class Endpoint:
     """Whoever acquires a server releases it."""
 
@@ -67,6 +72,7 @@ class Endpoint:
         self.update(row)
 
     def update(self, row: Mapping[str, Any]) -> None:
+        self.told = told(row)
         self.spec: Mapping[str, Any] = row["spec"]
         self.key = str(row.get("key") or "")
         self.limits: Limits = read_limits(self.spec)
@@ -77,6 +83,9 @@ class Endpoint:
             read_server(self.spec, it, known.get(base_of(it["url"])))
             for it in self.spec.get("servers") or ()
         ]
+        keys = row.get("keys") or {}
+        for server in self.servers:
+            server.key = str(keys.get(server.url) or "")
         self.hand_out()
 
     def end(self) -> None:

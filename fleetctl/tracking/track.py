@@ -17,6 +17,7 @@ from fleetctl.controllers.planning.plan import TERMINAL_PHASES, AssetAction, Clo
 from fleetctl.controllers.reuse.cache import Content, Key
 from fleetctl.controllers.schedule.desired import Prior, Wait
 from fleetctl.controllers.status import prior_of
+from fleetctl.providers.contract.endpoints import ServerAddress
 from fleetctl.specs.values.scalars import Spec
 
 
@@ -155,6 +156,11 @@ class Asset:
     problem: str = ""
     tries: int = 0
     retry_at_s: float = 0.0
+    # Of a Function with a server: where it is asked, and the containers seen last; None = nobody
+    # has looked since this controller began.
+    address: ServerAddress | None = None
+    containers: int | None = None
+    warning: str = ""  # why its server did not become ready, when it was asked last
 
 
 class Tracks(dict[str, Track]):
@@ -188,5 +194,7 @@ def track_of(resource: Resource) -> Track:
     status = json.loads(resource.status) if resource.status else {}
     track = Track(resource, status)
     current = status.get("observedGeneration") == resource.generation
-    track.asset.ready = current and status.get("phase") == "Ready"
+    # Where a server is asked, and its key, are in memory alone: its provider is to tell them again.
+    told = "url" not in status
+    track.asset.ready = current and told and status.get("phase") == "Ready"
     return track

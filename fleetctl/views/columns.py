@@ -188,7 +188,7 @@ def _gpu(seen: View, _now_s: float) -> str:
 def _containers(seen: View, _now_s: float) -> str:
     """`0-8`; `0-` where only the jobs' parallelism limits them."""
     spec = seen.spec()
-    most = spec.get("maxContainers")
+    most = spec.get("maxContainers", 1 if "port" in spec else None)
     return f"{scalar(spec.get('minContainers', 0))}-{'' if most is None else scalar(most)}"
 
 

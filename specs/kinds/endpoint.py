@@ -34,9 +34,15 @@ UsdPerMillion = Annotated[Float | Int, Field(ge=0, le=1e6, allow_inf_nan=False)]
 
 
 class Server(Spec):
-    """One model server, as this machine reaches it."""
+    """One model server, as this machine reaches it: exactly one of `url` and `function`."""
 
-    url: NonEmptyText = Field(description="`http` or `https` URL, with or without `/v1`.")
+    url: NonEmptyText | None = Field(
+        default=None, description="`http` or `https` URL, with or without `/v1`."
+    )
+    function: Name | None = Field(
+        default=None,
+        description="Function with a `port`, whose containers run only while it is asked.",
+    )
     slots: Annotated[PositiveCount, Field(le=SLOTS_MAX)] | None = Field(
         default=None,
         description="Requests that it works on at once; default: 1 of Ollama, else found by trying"
@@ -46,7 +52,9 @@ class Server(Spec):
 
     @field_validator("url")
     @classmethod
-    def _is_an_address(cls, value: str) -> str:
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
         try:
             parts = urlsplit(value)
             known = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -60,6 +68,20 @@ class Server(Spec):
         if parts.query or parts.fragment:
             raise ValueError("it must end with its path: no `?` and no `#`")
         return value
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Server:
+        if (self.url is None) == (self.function is None):
+            raise ValueError(
+                "a server needs one of `url` and `function`, such as"
+                ' `{url: "http://10.0.0.7:8000/v1"}`'
+            )
+        return self
+
+    @property
+    def base(self) -> str:
+        """Its URL without `/v1`; empty of a Function's."""
+        return (self.url or "").rstrip("/").removesuffix("/v1")
 
 
 class ApiKey(Spec):
@@ -231,8 +253,15 @@ class EndpointSpec(Spec):
                 if name in self.model_fields_set:
                     said = to_camel(name)
                     raise ValueError(f"with `reach: Direct` nobody sees the calls; drop `{said}`")
-        urls = [server.url.rstrip("/").removesuffix("/v1") for server in self.servers]
-        for url in urls:
-            if urls.count(url) > 1:
-                raise ValueError(f"the server `{url}` is listed twice; give it more `slots`")
+            if any(server.function for server in self.servers):
+                raise ValueError("with `reach: Direct` nobody starts a Function's containers")
+        names = [server.base or f"function/{server.function}" for server in self.servers]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"the server `{name}` is listed twice; give it more `slots`")
         return self
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of those that serve it."""
+        return tuple(it.function for it in self.servers if it.function is not None)

@@ -56,7 +56,7 @@ FUNCTIONS = ("function.yaml",)
 # Repository, key, account and model server are the reader's own.
 ELSEWHERE = (
     *("sweep-wandb.yaml", "sweep-wandb-account.yaml"),
-    *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml"),
+    *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml", "served-model.yaml"),
 )
 
 

@@ -1,5 +1,5 @@
-"""What a Function costs for as long as it exists: its containers that stay warm. Called by
-plan.py.
+"""What a Function costs for as long as it exists: its containers that stay warm; and of a server,
+while it is asked. Called by plan.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fleetctl.apply.cost.caps import Cap, caps_of
 from fleetctl.apply.cost.estimate import UNKNOWN, per_hour
 from fleetctl.apply.cost.offers import Market
-from fleetctl.apply.cost.words import stands
+from fleetctl.apply.cost.words import asked, stands
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -21,7 +21,8 @@ KIND = "Function"
 @dataclass(frozen=True, slots=True)
 class WarmCost:
     """Of all containers together, USD a second; None where the price is not known. least_usd_per_s:
-    of the cheapest GPU, where the Function lists several. caps: what it counts against.
+    of the cheapest GPU, where the Function lists several. caps: what it counts against. Of a server
+    that keeps nothing warm: of the most containers that it may have.
     """
 
     containers: int
@@ -29,9 +30,17 @@ class WarmCost:
     least_usd_per_s: float | None
     source: str
     caps: tuple[Cap, ...]
+    idle_s: float | None = None  # of a server: how long its containers outlive the last request
 
     @property
     def sentence(self) -> str:
+        if self.idle_s is not None:
+            return asked(
+                self.containers,
+                per_hour(self.least_usd_per_s),
+                per_hour(self.usd_per_s),
+                self.idle_s,
+            )
         return stands(self.containers, per_hour(self.least_usd_per_s), per_hour(self.usd_per_s))
 
 
@@ -41,7 +50,9 @@ def warm_cost(desired: Resource, market: Market) -> WarmCost | None:
         return None
     spec = parse_spec(KIND, desired.spec)
     assert isinstance(spec, FunctionSpec)
-    if not spec.min_containers or spec.provider not in market.providers:
+    sleeps = spec.port is not None and not spec.min_containers
+    count = (spec.max_containers or 1) if sleeps else spec.min_containers
+    if not count or spec.provider not in market.providers:
         return None
     template = spec.applied_to(Template())
     each = market.usd_per_s(spec.provider, template)
@@ -49,9 +60,10 @@ def warm_cost(desired: Resource, market: Market) -> WarmCost | None:
         return None
     least = market.least_usd_per_s(spec.provider, template, desired.namespace)
     return WarmCost(
-        containers=spec.min_containers,
-        usd_per_s=None if each is None else each * spec.min_containers,
-        least_usd_per_s=None if least is None else least * spec.min_containers,
+        containers=count,
+        usd_per_s=None if each is None else each * count,
+        least_usd_per_s=None if least is None else least * count,
         source=f"{spec.provider}: {market.source(spec.provider)}",
         caps=caps_of(desired, market.objects.values(), UNKNOWN, spent_usd=0.0),
+        idle_s=spec.scaledown_seconds if sleeps else None,
     )

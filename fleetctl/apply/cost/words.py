@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetctl.apply.cost.caps import OWN
 from fleetctl.apply.cost.estimate import Cost
-from fleetctl.common.text import usd
+from fleetctl.common.text import duration, plural, usd
 
 UNKNOWN = "unknown"
 
@@ -14,6 +14,15 @@ def stands(containers: int, least_usd_per_h: float | None, usd_per_h: float | No
     rate = UNKNOWN if usd_per_h is None else f"{hourly(least_usd_per_h, usd_per_h)}/h"
     many = "1 container stays" if containers == 1 else f"{containers:,} containers stay"
     return f"{rate} while it exists: {many} warm, whether or not anything runs"
+
+
+def asked(
+    containers: int, least_usd_per_h: float | None, usd_per_h: float | None, idle_s: float
+) -> str:
+    """`$0.84/h while it is asked, and 60s after: at most 1 container`."""
+    rate = UNKNOWN if usd_per_h is None else f"{hourly(least_usd_per_h, usd_per_h)}/h"
+    many = plural(containers, "container")
+    return f"{rate} while it is asked, and {duration(idle_s)} after: at most {many}"
 
 
 def figure(cost: Cost) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.apply.predictions.needs import missing
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.engine.endpoints.endpoints import KIND
+from fleetctl.engine.endpoints.functions import KIND as FUNCTION
 from fleetctl.gateway.reach.process import INSTALL
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
@@ -69,11 +70,26 @@ def _of_a_prompt(
         yield Prediction(manifest, Finding(mode, mode, message, WITHOUT_BATCHES), Sort.NEVER)
 
 
+def _functions(manifest: Manifest, spec: EndpointSpec, world: World) -> Iterator[Prediction]:
+    """Functions that serve it, and that are not there or serve nobody."""
+    for number, server in enumerate(spec.servers):
+        if server.function is None:
+            continue
+        at: Path = ("spec", "servers", number, "function")
+        yield from missing(manifest, at, FUNCTION, server.function, world)
+        resource = world.found(FUNCTION, server.function, manifest.namespace)
+        if resource is not None and json.loads(resource.spec).get("port") is None:
+            message = f" is `{server.function}`, which has no `port`: tasks call it"
+            hint = "give it `port` and `command`, or name a server by its `url`"
+            yield Prediction(manifest, Finding(at, at, message, hint))
+
+
 def of_endpoint(manifest: Manifest, spec: EndpointSpec, world: World) -> Iterator[Prediction]:
     if spec.reach == "Gateway" and find_spec("aiohttp") is None:
         at: Path = ("kind",)
         message = " is `Endpoint`, whose gateway needs aiohttp, and that is not installed here"
         yield Prediction(manifest, Finding(at, at, message, INSTALL))
+    yield from _functions(manifest, spec, world)
     if spec.api_key is None:
         return
     at = ("spec", "apiKey", "secret")

@@ -53,6 +53,11 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         if template.function is not None and not part.own:
             at: Path = ("spec", "template", "function")
             yield from missing(manifest, at, "Function", template.function, world)
+            found = world.found("Function", template.function, manifest.namespace)
+            if found is not None and json.loads(found.spec).get("port") is not None:
+                message = f" is `{template.function}`, which has a `port`: it runs no task"
+                hint = "name it in an Endpoint's `servers`, or give the tasks another Function"
+                yield Prediction(manifest, Finding(at, at, message, hint))
 
 
 def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:

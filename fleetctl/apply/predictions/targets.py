@@ -13,10 +13,12 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind import placement_of
 from fleetctl.controllers.planning.placement import Offer, judge
 from fleetctl.engine.capacity.prices import charged, lacks
+from fleetctl.engine.execute.asset_calls import NO_SERVER_HINT
 from fleetctl.manifest.hints.words import listed, meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.providers.contract.base import Foreseeing, Foreseen
+from fleetctl.providers.contract.endpoints import Serving
 from fleetctl.specs.blocks.common import BESIDE_TEMPLATE, Execution, Part
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER
@@ -85,6 +87,10 @@ async def of_function(
         yield Prediction(manifest, _unknown(spec.provider, at, world))
         return
     backend = world.providers[spec.provider]
+    if spec.port is not None and not isinstance(backend, Serving):
+        message = f" is `{spec.provider}`, which runs no Function with a `port`"
+        yield Prediction(manifest, Finding(at, at, message, NO_SERVER_HINT))
+        return
     template = spec.applied_to(Template())
     found = None
     if isinstance(backend, Foreseeing):

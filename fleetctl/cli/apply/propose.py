@@ -117,10 +117,13 @@ def refuse_above(most_usd: float, found: Report) -> None:
     """Raises Refused when this apply may cost more, or when nobody knows what it may cost."""
     for it in found.objects:
         if it.warm is not None:
+            asked = it.warm.idle_s is not None
+            does = "starts containers while it is asked" if asked else "keeps containers warm"
+            drop = "" if asked else ", or leave out `minContainers`"
             raise Refused(
-                f"{it.change.key} keeps containers warm, which cost as long as it exists, and"
+                f"{it.change.key} {does}, which cost as long as it exists, and"
                 f" --max-cost is ${most_usd:,.2f}",
-                hint="put it under a Budget, or leave out `minContainers`",
+                hint=f"put it under a Budget{drop}",
             )
     high_usd = found.now.high
     if high_usd is None:

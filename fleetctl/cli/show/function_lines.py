@@ -16,7 +16,18 @@ def function_lines(seen: View, now_s: float) -> Iterator[tuple[str, str]]:
     if warm and rate is not None and since_s is not None:
         spent += rate * max(0.0, now_s - since_s)
     parts = [f"{usd(spent)} {'so far' if warm else 'spent'}"] if spent else []
-    if warm:
+    if warning := seen.text("warning"):
+        yield "Warning", f"a container did not become ready: {warning}"
+    if url := seen.text("url"):
+        yield "URL", url
+    serves = "port" in seen.spec()
+    if serves and not warm:
+        yield "Containers", "asleep: the next call of its Endpoint starts one"
+    if warm and serves:
+        each = "an unknown price" if rate is None else f"{usd(rate * HOUR_S)}/h"
+        count = int(_number(warm.get("containers")) or 0)
+        parts.append(f"{each} now: {plural(count, 'container')}")
+    elif warm:
         each = "an unknown price" if rate is None else f"{usd(rate * HOUR_S)}/h"
         count = int(_number(warm.get("containers")) or 0)
         stays = "stays" if count == 1 else "stay"

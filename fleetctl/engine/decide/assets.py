@@ -60,6 +60,12 @@ def asset_status(
         return status
     if resource.kind == FUNCTION:
         status |= budgets.warming.status(track, budgets.shared(track.resource), now_s)
+        address = track.asset.address
+        url = address.url if address is not None else str(track.status.get("url") or "")
+        if url and getattr(track.spec, "port", None) is not None:
+            status["url"] = url
+        if track.asset.warning:
+            status["warning"] = track.asset.warning
     if resource.kind == PROVIDER:
         stands = provider_status(state, admission, resource.name)
         # Of one that is to go, what it waits for says more than how full it is.
@@ -112,7 +118,7 @@ def _users(state: State, market: Market, used: Resource) -> list[str]:
     return [
         track.resource.key
         for track in state.tracks.values()
-        if (track.resource.kind in CONTROLLERS or track.resource.kind == "Function")
+        if (track.resource.kind in CONTROLLERS or track.resource.kind in ("Function", "Endpoint"))
         and not track.over
         and track.resource.namespace == used.namespace
         and (used.kind, used.name) in _named(track.resource)
@@ -139,4 +145,6 @@ def _named(resource: Resource) -> set[tuple[str, str]]:
     template = spec if resource.kind == "Function" else spec.get("template") or {}
     named = {("Volume", mount["name"]) for mount in template.get("volumes", ())}
     named |= {("Endpoint", name) for name in asked_in(spec)}
+    if resource.kind == "Endpoint":
+        named |= {("Function", it["function"]) for it in spec["servers"] if "function" in it}
     return named | ({("Function", template["function"])} if "function" in template else set())

@@ -120,7 +120,12 @@ class Passes:
         if is_endpoint:
             # Of one that is to go, what it waits for says more than how it stands.
             stands = self._endpoints.status(track)
-            status = {**stands, **status, "hint": status.get("hint") or stands.get("hint", "")}
+            status = {
+                **stands,
+                **status,
+                "message": status.get("message") or stands.get("message", ""),
+                "hint": status.get("hint") or stands.get("hint", ""),
+            }
         self._write_status(track, status)
 
     def _runs(self, work: Work, now_s: float) -> None:

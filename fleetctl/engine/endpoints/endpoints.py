@@ -15,6 +15,7 @@ from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.common.tasks import woken
 from fleetctl.engine.endpoints import batches
 from fleetctl.engine.endpoints.charging import Charging
+from fleetctl.engine.endpoints.functions import Behind, Lack, ServedFunctions
 from fleetctl.engine.endpoints.grants import Grants, grant_of
 from fleetctl.engine.endpoints.standing import lacking, standing
 from fleetctl.engine.execute.secrets import Found
@@ -28,6 +29,7 @@ from fleetctl.specs.values.hints import with_hint
 from fleetctl.specs.values.namespaces import object_key
 
 if TYPE_CHECKING:
+    from fleetctl.controllers.model import Resource
     from fleetctl.controllers.vocabulary.status_keys import Status
     from fleetctl.engine.shared.state import State
     from fleetctl.tracking.track import Track, Work
@@ -42,6 +44,7 @@ PROBE_S = 15.0  # between two questions to servers that answer
 EAGER_S = 2.0  # and to such that do not
 HEAR_GAP_S = 0.5  # between two transactions with what was asked
 LISTEN_S = 10.0
+_UP = ("Ready", "Starting")  # a Function that may have containers
 Secrets = Callable[[tuple[str, ...], str], Found]
 Health = Mapping[str, Any]
 
@@ -57,12 +60,21 @@ class Link(NamedTuple):
 class Endpoints:
     """link: None = this engine has no gateway, and its endpoints are never ready."""
 
-    def __init__(self, state: State, *, secrets: Secrets, link: Link | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        secrets: Secrets,
+        functions: ServedFunctions,
+        link: Link | None = None,
+    ) -> None:
         self._state, self._secrets, self._link = state, secrets, link
+        self._functions = functions
         self._health: dict[tuple[str, str], Health] = {}  # by namespace and name
         self._trouble: Unavailable | None = None  # with the gateway itself
         self._keyless: dict[tuple[str, str], Unavailable] = {}
         self._served: list[Served] | None = None  # the set that the gateway has
+        self._lacks: dict[str, Lack] = {}  # by uid of those whose Functions cannot be asked
         self._woken = asyncio.Event()
         self._looked_at: dict[str, int] = {}  # uid -> the generation that a pass saw last
         self._seq = 0
@@ -144,11 +156,31 @@ class Endpoints:
                 return NOT_READY, "this controller has no gateway", ""
             if trouble is not None:
                 return trouble.reason, str(trouble), trouble.hint or ""
+            if lack := self._without(spec, namespace):
+                return lack.reason, lack.message, lack.hint
         return lacking(spec, self._health.get((namespace, name)))
+
+    def _without(self, spec: EndpointSpec, namespace: str) -> Lack | None:
+        """The first reason, where all its servers are Functions that cannot be asked."""
+        if len(spec.functions) < len(spec.servers):
+            return None
+        found = [self._functions.behind(it, namespace) for it in spec.servers]
+        lacks = [it for it in found if isinstance(it, Lack)]
+        return lacks[0] if len(lacks) == len(found) else None
+
+    def _lacking_functions(self) -> dict[str, Lack]:
+        found: dict[str, Lack] = {}
+        for track in self._declared():
+            spec = track.spec
+            if isinstance(spec, EndpointSpec) and spec.reach != "Direct":
+                lack = self._without(spec, track.resource.namespace)
+                if lack is not None:
+                    found[track.resource.uid] = lack
+        return found
 
     def _direct(self, spec: EndpointSpec, namespace: str) -> Mapping[str, str]:
         """The first server's address and the key itself, as secrets."""
-        key, url = self._key(spec, namespace), spec.servers[0].url.rstrip("/").removesuffix("/v1")
+        key, url = self._key(spec, namespace), spec.servers[0].base
         usual = next(iter(spec.models.values()), None)
         return {
             "OPENAI_BASE_URL": f"{url}/v1",
@@ -256,6 +288,10 @@ class Endpoints:
         wanted = self._wanted()
         if set(self._keyless) != keyless:
             self._poke_all()
+        lacks, self._lacks = self._lacks, self._lacking_functions()
+        if lacks != self._lacks:
+            self._poke_all()
+            hurry(self._state, NOT_READY)
         if wanted != self._served:
             await gateway.serve(wanted)
             self._served = wanted
@@ -269,6 +305,9 @@ class Endpoints:
         sick = any(not it.get("ready") for it in self._health.values())
         rows = await gateway.health(max_age_s=EAGER_S if sick else PROBE_S)
         self._take({(row["namespace"], row["name"]): row for row in rows})
+        servers = [it for row in rows for it in row.get("servers") or () if it.get("function")]
+        self._functions.told({it["url"]: it["why"] for it in servers if it["why"]})
+        await self._functions.count(it["url"] for it in servers if it["state"] in _UP)
 
     def _relay(self, link: Link) -> None:
         """Carry the calls of runs that an earlier controller began, and of all runs where the
@@ -324,9 +363,27 @@ class Endpoints:
             except Unavailable as error:
                 self._keyless[resource.namespace, resource.name] = error
                 continue
-            document = json.loads(resource.spec)
-            rows.append(Served(resource.name, resource.namespace, document, key))
+            rows.append(self._row(resource, spec, key))
         return rows
+
+    def _row(self, resource: Resource, spec: EndpointSpec, key: str) -> Served:
+        """With the addresses of servers that are Functions. What an earlier controller told stays
+        while this one has yet to hear of one of them.
+        """
+        document, keys, stays = json.loads(resource.spec), {}, False
+        servers = []
+        for row, server in zip(document["servers"], spec.servers, strict=True):
+            if server.function is None:
+                servers.append(row)
+                continue
+            found = self._functions.behind(server, resource.namespace)
+            if isinstance(found, Behind):
+                servers.append(found.row)
+                keys[found.url] = found.key
+            else:
+                stays = stays or found.soon
+        document["servers"] = servers
+        return Served(resource.name, resource.namespace, document, key, keys, stays)
 
 
 def _shown(health: Health | None) -> object:

@@ -13,6 +13,7 @@ from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.stores.base import Calls
 
 NOT_LOOKED = ("EndpointNotReady", "its servers have not been asked yet", "")
+FINE = ("Ready", "Asleep", "Starting")  # of a server that can be asked
 _MS = ("waiting_ms_p50", "waiting_ms_p95", "answer_ms_p50", "answer_ms_p95")
 
 
@@ -58,6 +59,8 @@ def standing(spec: EndpointSpec, health: Mapping[str, Any] | None, asked: Calls)
     known = {_camel(it): round(float(health[it]), 1) for it in _MS if health.get(it) is not None}
     if known:
         status["latency"] = known
+    if health.get("reason") in FINE and health.get("message"):
+        status["message"] = str(health["message"])
     if warning := _warning(health):
         status["warning"], status["hint"] = warning, str(health.get("hint") or "")
     return status
@@ -67,10 +70,10 @@ def _warning(health: Mapping[str, Any]) -> str:
     """Of one that can be asked, and does not do all that it could."""
     if not health.get("ready"):
         return ""
-    if health.get("reason") not in (None, "", "Ready"):
+    if health.get("reason") not in (None, "", *FINE):
         return f"{health['reason']}: {health['message']}"
     servers = health.get("servers") or ()
-    bad = [f"{it['url']} {it['state']}" for it in servers if it["state"] != "Ready"]
+    bad = [f"{it['url']} {it['state']}" for it in servers if it["state"] not in FINE]
     return f"{len(bad)} of {len(servers)} servers cannot be asked: {', '.join(bad)}" if bad else ""
 
 
@@ -78,6 +81,7 @@ def _server(row: Mapping[str, Any]) -> Mapping[str, object]:
     resting = {"restingSeconds": round(float(row["resting_s"]), 1)} if row.get("resting_s") else {}
     return {
         "url": row["url"],
+        **({"function": row["function"]} if row.get("function") else {}),
         "state": row["state"],
         "inFlight": row["in_flight"],
         "slots": row["slots"],

@@ -17,10 +17,11 @@ from fleetctl.controllers.planning.plan import (
     RemoveFunction,
     RemoveVolume,
 )
-from fleetctl.engine.execute.functions import order_of, pinned, placed
+from fleetctl.engine.execute.functions import order_of, pinned, placed, server_of
 from fleetctl.engine.execute.rate_limit import RateLimiter
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.providers.contract.base import Backend, FunctionAsset
+from fleetctl.providers.contract.endpoints import ServerAddress, Serving
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -30,8 +31,12 @@ from fleetctl.tracking.track import Track
 if TYPE_CHECKING:
     from fleetctl.engine.shared.state import State
 
+NO_SERVER_HINT = (
+    "place it on `modal`; or run the server beside each task (`template.services`), or by yourself,"
+    " and give the Endpoint its `url`"
+)
 Resolve = Callable[[tuple[str, ...], str], Found]  # of names in a namespace
-Call = Callable[[], Awaitable[None]]
+Call = Callable[[], Awaitable[ServerAddress | None]]
 
 
 async def carry_out(
@@ -40,10 +45,14 @@ async def carry_out(
     track: Track,
     action: AssetAction,
     secrets: Resolve,
-) -> None:
-    """Make the action's calls, one provider after the other. Raises Refused and Unavailable."""
+) -> ServerAddress | None:
+    """Make the action's calls, one provider after the other; where what was made is asked. Raises
+    Refused and Unavailable.
+    """
+    address = None
     for name, call in _calls(state, track, action, secrets):
-        await rate_limiters[name].ask(call)
+        address = await rate_limiters[name].ask(call)
+    return address
 
 
 def _calls(
@@ -88,9 +97,14 @@ def _function(state: State, track: Track, backend: Backend, secrets: Resolve) ->
     assert isinstance(spec, FunctionSpec)
     if not backend.contract.functions:
         raise Refused(f"provider `{spec.provider}` has no functions", hint="name one that has them")
+    if spec.port is not None and not isinstance(backend, Serving):
+        raise Refused(
+            f"provider `{spec.provider}` runs no Function with a `port`",
+            hint=NO_SERVER_HINT,
+        )
     name, namespace = track.resource.name, track.resource.namespace
     whole = pinned(state, spec.applied_to(Template()), track.resource)
     template = placed(whole, namespace)
     found = secrets(template.secrets, namespace) if template.secrets else Found()
     order = order_of(name, namespace, spec)
-    return FunctionAsset(order, template, found.values, tuple(found.refs))
+    return FunctionAsset(order, template, found.values, tuple(found.refs), server_of(spec))

@@ -308,21 +308,24 @@ class Effects:
         self._spawn(track.resource.uid, self._asset(track, action), cancelled)
 
     async def _asset(self, track: Track, action: AssetAction) -> None:
-        uid = track.resource.uid
+        uid, generation = track.resource.uid, track.resource.generation
         what = _WORDS[type(action)]
         if isinstance(action, FreeScratch) and not action.keep_logs:
             what = "swept"
-        message = ""
+        message, address = "", None
         try:
             reply = await guarded(
                 carry_out(self._state, self._rate_limiters, track, action, self._secrets),
                 what=what,
                 key=uid,
             )
-            message = reply.why if isinstance(reply, NoAnswer) else ""
+            if isinstance(reply, NoAnswer):
+                message = reply.why
+            else:
+                address = reply
         except (Refused, Unavailable) as error:
             message = words_of(error)
-        self._state.inbox.tell(AssetReplied(uid, what, message))
+        self._state.inbox.tell(AssetReplied(uid, what, message, address, generation))
 
     def _spawn(self, key: str, call: Coroutine[object, object, None], unknown: Message) -> None:
         """unknown: what to tell when the call ends without a message, be it before its first

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.providers.contract.base import FunctionRequest
+from fleetctl.providers.contract.endpoints import ServerOrder
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import SCALEDOWN_S, FunctionSpec
 from fleetctl.specs.kinds.registry import parse_spec
@@ -15,7 +16,8 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, asset_name, obje
 if TYPE_CHECKING:
     from fleetctl.engine.shared.state import State
 
-REASON_MISSING = "FunctionMissing"  # why a start waits
+# Why a start waits.
+REASON_MISSING, REASON_SERVES = "FunctionMissing", "FunctionServes"
 
 
 def resolved(
@@ -31,6 +33,12 @@ def resolved(
         return template, FunctionRequest("", 0, None, SCALEDOWN_S)
     resource = _resource(state, template.function, namespace)
     spec: FunctionSpec = parse_spec("Function", resource.spec)  # type: ignore[assignment]
+    if spec.port is not None:
+        raise Unavailable(
+            f"{resource.key} has a `port`: it is asked, and runs no task",
+            reason=REASON_SERVES,
+            hint="name it in an Endpoint's `servers`, or give the tasks another Function",
+        )
     whole = pinned(state, spec.applied_to(template), resource)
     return whole, order_of(template.function, namespace, spec)
 
@@ -57,8 +65,20 @@ def placed(template: Template, namespace: str) -> Template:
 
 
 def order_of(name: str, namespace: str, spec: FunctionSpec) -> FunctionRequest:
-    called = asset_name(name, namespace)
-    return FunctionRequest(called, spec.min_containers, spec.max_containers, spec.scaledown_seconds)
+    called, most = asset_name(name, namespace), spec.max_containers
+    if most is None and spec.port is not None:
+        most = max(1, spec.min_containers)  # nobody's parallelism bounds what asks it
+    return FunctionRequest(called, spec.min_containers, most, spec.scaledown_seconds)
+
+
+def server_of(spec: FunctionSpec) -> ServerOrder | None:
+    """What its containers run; None of one that tasks call."""
+    if spec.port is None or spec.command is None:
+        return None
+    ready = spec.ready.http if spec.ready is not None else ""
+    return ServerOrder(
+        spec.port, spec.command, ready, spec.startup_timeout_seconds, spec.concurrency
+    )
 
 
 def _resource(state: State, name: str, namespace: str) -> Resource:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money import budget
-from fleetctl.controllers.money.budget import Account, Allowance, Cap, OnExceeded
+from fleetctl.controllers.money.budget import Account, Allowance, Cap, Denied, OnExceeded
 from fleetctl.engine.money import reservations
 from fleetctl.engine.money.budget_status import numbers
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
@@ -96,6 +96,10 @@ class Budgets:
     def denied(self, track: Track) -> None:
         """A pass found too little money; its object is looked at again when there is more."""
         self._waiting.setdefault(track.resource.uid)
+
+    def serving_denied(self, track: Track) -> Denied | None:
+        """Why a Function's server is not to be asked, as of the last tick."""
+        return self.warming.serving_denied(track, self.shared(track.resource))
 
     # -- counting ----------------------------------------------------------------------------------
 

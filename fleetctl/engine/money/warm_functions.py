@@ -1,4 +1,5 @@
-"""What the containers cost that a Function keeps warm, whether or not anything runs in them.
+"""What the containers cost that a Function keeps warm, whether or not anything runs in them, and
+those of a server, which are counted where they run.
 
 Called by budgets.py, which counts them, and by passes.py. Since when they are not charged yet, and
 what they were charged before, is in the Function's status, so that no restart forgets it.
@@ -9,13 +10,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controllers.money.budget import Account, Allowance, Denied, UnitPrice
+from fleetctl.controllers.money.budget import (
+    TINY_USD,
+    Account,
+    Allowance,
+    Denied,
+    OnExceeded,
+    UnitPrice,
+)
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.values.hints import parted, with_hint
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
@@ -75,9 +84,14 @@ class Warming:
             if warm == wanted and now_s < since_s + CHARGE_S:
                 self._state.queue.add(track.resource.uid, since_s + CHARGE_S)
                 return {"warm": _note(warm, since_s), "cost": cost}
-            self._charge(track, warm, now_s - since_s)
-            cost = _grown(cost, warm, now_s - since_s) | {"until": now_s}
-            self._count(accounts, warm, -warm.held_s(now_s - since_s), charged_s=now_s - since_s)
+            lasted_s = now_s - since_s
+            held_s = warm.held_s(lasted_s)
+            if wanted is None and _spec(track).port is not None:
+                # Nobody looked while no controller ran: they ended soon after the last look.
+                lasted_s = min(lasted_s, CHARGE_S + warm.idle_s)
+            self._charge(track, warm, lasted_s)
+            cost = _grown(cost, warm, lasted_s) | {"until": now_s}
+            self._count(accounts, warm, -held_s, charged_s=lasted_s)
         if wanted is None or (known is None and not track.asset.ready):
             return {"cost": cost} if cost else {}
         cost = {"from": now_s, **cost, "provider": _spec(track).provider}
@@ -113,17 +127,53 @@ class Warming:
         unit_price = UnitPrice(warm.usd_per_s, warm.held_s(0.0))
         return Allowance(accounts, None, "function").denial(unit_price, _spec(track).provider)
 
-    def _wanted(self, track: Track) -> Warm | None:
-        """What the present spec keeps warm; None where that is nothing, or free."""
+    def serving_denied(self, track: Track, accounts: list[Account]) -> Denied | None:
+        """Why the budgets do not pay for a server's container: for a first one, or for going on.
+        One that nobody asks any more ends after its idle time, which was set aside.
+        """
         spec = _spec(track)
-        if not spec.min_containers or spec.provider not in self._state.providers:
-            return None
-        template, namespace = spec.applied_to(Template()), track.resource.namespace
-        each = self._market.price(spec.provider, template, namespace)
+        each = self._each(track) if spec.provider in self._state.providers else 0.0
         if each == 0.0:
             return None
-        whole = None if each is None else each * spec.min_containers
-        return Warm(spec.min_containers, whole, spec.scaledown_seconds)
+        if _noted(track) is None:
+            unit_price = UnitPrice(each, CHARGE_S + spec.scaledown_seconds)
+            unit = f"container of {track.resource.key}"
+            denied = Allowance(accounts, None, unit).denial(unit_price, spec.provider)
+            if denied is None:
+                return None
+            message, hint = parted(denied.message)  # no task's limit of time bounds it
+            hint = hint.removeprefix("lower template.timeoutSeconds, or ")
+            return replace(denied, message=with_hint(message, hint))
+        for account in accounts:
+            cap = account.cap
+            over = account.committed_usd > cap.max_usd + TINY_USD
+            if over and cap.on_exceeded is not OnExceeded.WARN:
+                message = f"{cap.owner} has nothing left for containers of {track.resource.key}"
+                return Denied("BudgetExhausted", message, cap.owner, cap.until_s)
+        return None
+
+    def _wanted(self, track: Track) -> Warm | None:
+        """What the present spec keeps warm, or what is there of a server; None where that is
+        nothing, or free.
+        """
+        spec, count = _spec(track), _spec(track).min_containers
+        if spec.port is not None:
+            seen, known = track.asset.containers, _noted(track)
+            if seen is None and known is not None:
+                return known[0]  # an earlier controller counted them, and nobody has since
+            count = max(count, seen or 0)
+        if not count or spec.provider not in self._state.providers:
+            return None
+        each = self._each(track)
+        if each == 0.0:
+            return None
+        whole = None if each is None else each * count
+        return Warm(count, whole, spec.scaledown_seconds)
+
+    def _each(self, track: Track) -> float | None:
+        """What a container costs, in USD a second."""
+        template, namespace = _spec(track).applied_to(Template()), track.resource.namespace
+        return self._market.price(_spec(track).provider, template, namespace)
 
     def _count(
         self, accounts: Sequence[Account], warm: Warm, held_s: float, *, charged_s: float

@@ -148,7 +148,9 @@ class Answers:
         asset.tries, asset.retry_at_s = 0, 0.0
         match fact.what:
             case "ensured":
-                asset.ready = True
+                # Of an older spec: what is wanted since is yet to be made.
+                asset.ready = fact.generation in (None, track.resource.generation)
+                asset.address = fact.address
             case "removed":
                 asset.removed = True
             case "freed":

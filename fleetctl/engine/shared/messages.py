@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.controllers.model import Alive, Observation
+from fleetctl.providers.contract.endpoints import ServerAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,15 @@ class StopReplied:
 
 @dataclass(frozen=True, slots=True)
 class AssetReplied:
-    """A volume was ensured or removed, or scratch was freed; message is empty on success."""
+    """A volume was ensured or removed, or scratch was freed; message is empty on success. address:
+    where a Function's server is asked.
+    """
 
     uid: str
     what: str  # ensured | removed | freed | swept
     message: str
+    address: ServerAddress | None = None
+    generation: int | None = None  # of the spec that was ensured; None: nothing was
 
 
 Message = (

@@ -7,6 +7,7 @@ import time
 from fleetctl.gateway.asking.attempt import Attempt, Begin, Failed, Piece
 from fleetctl.gateway.asking.call import Call
 from fleetctl.gateway.asking.charge import Charge
+from fleetctl.gateway.asking.wake import asked, awake
 from fleetctl.gateway.endpoints import Endpoint
 from fleetctl.gateway.keeping.cache import TTL_S, cache_key, cacheable
 from fleetctl.gateway.keeping.kept import TOKENS, USD
@@ -91,6 +92,8 @@ async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece |
         server = await endpoint.acquire(call.grant, call.api, call.prefix)
         if server is None:
             raise _nobody(call, unheard)
+        if server.sleep is not None and not await _woken(call, server):
+            continue
         tried += 1
         attempt = Attempt(call, server, charge.worst)
         request = next(_requests)
@@ -98,7 +101,8 @@ async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece |
         answered = False
         try:
             await charge.send()
-            answer = await attempt.run(begin, piece)
+            with asked(server):
+                answer = await attempt.run(begin, piece)
             answered = True
             _time(call, server, attempt, asked_s)
             return answer
@@ -122,6 +126,17 @@ async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece |
             raise _nobody(call, unheard, failure.status, tried)
         await asyncio.sleep(pause_s)
         await charge.again()
+
+
+async def _woken(call: Call, server: Server) -> bool:
+    """False, and it is let go, where it is another server that is to be asked."""
+    there = False
+    try:
+        there = await awake(call.state.client, call.endpoint, server)
+        return there
+    finally:
+        if not there:
+            call.endpoint.release(call.grant.run, server)
 
 
 def _pause_s(call: Call, attempt: Attempt, failure: Failed, tried: int) -> float | None:

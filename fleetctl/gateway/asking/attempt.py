@@ -20,10 +20,12 @@ from aiohttp.tracing import Trace
 
 from fleetctl.gateway.asking.call import Call
 from fleetctl.gateway.asking.stream import Stream
+from fleetctl.gateway.endpoints import Endpoint
 from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.refusal import NO_ANSWER, Refusal
 from fleetctl.gateway.rules.retry import UNHEARD, retry_after_s
 from fleetctl.gateway.rules.servers import Server
+from fleetctl.gateway.rules.sleep import KEY
 from fleetctl.gateway.rules.usage import NOTHING, Tokens, lost, used, written
 
 CONNECT_S = 5.0
@@ -77,7 +79,7 @@ class Attempt:
         with an empty body. Raises Failed: the answer had not begun; Refusal: it is of no use.
         """
         call, endpoint = self.call, self.call.endpoint
-        headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
+        headers = headers_of(endpoint, self.server)
         timeout = ClientTimeout(endpoint.timeout_s, connect=CONNECT_S)
         body = self._body()
         begun = False
@@ -142,7 +144,7 @@ class Attempt:
         elif reply.status not in UNHEARD:
             self._known = NOTHING
         if reply.status >= 500:
-            self.server.failed(time.monotonic(), refused=False)
+            self.server.failed(time.monotonic(), refused=False, status=reply.status)
         else:
             self.server.succeeded()
         if (
@@ -174,6 +176,11 @@ class Attempt:
             await piece(rest)
         self._known = stream.usage or written(self.call.body, stream.came, self.worst)
         return Answer(reply.status, kind, b"".join([*kept, rest]) if piece is None else b"")
+
+
+def headers_of(endpoint: Endpoint, server: Server) -> dict[str, str]:
+    headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
+    return headers | {KEY: server.key} if server.key else headers
 
 
 _attempt: ContextVar[Attempt] = ContextVar("attempt")

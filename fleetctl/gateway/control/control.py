@@ -14,7 +14,7 @@ from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.control.batches import batches_of
 from fleetctl.gateway.control.health import Probes
 from fleetctl.gateway.control.times import percentiles
-from fleetctl.gateway.endpoints import Endpoint, Grant
+from fleetctl.gateway.endpoints import Endpoint, Grant, told
 from fleetctl.gateway.keeping.ledger import COUNTS, Key
 from fleetctl.gateway.reach.gateway import SharedCap
 from fleetctl.gateway.state import State
@@ -48,7 +48,7 @@ class Control:
             endpoint = previous.get(name)
             if endpoint is None:
                 endpoint = Endpoint(row)
-            elif (endpoint.spec, endpoint.key) != (row["spec"], row.get("key") or ""):
+            elif endpoint.told != told(row) and not row.get("stays"):
                 endpoint.update(row)
             found[name] = endpoint
         state.endpoints = found

@@ -12,10 +12,12 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from fleetctl.gateway.control.times import percentiles
 from fleetctl.gateway.endpoints import WAITING_LONG, Endpoint
 from fleetctl.gateway.rules.servers import Server
+from fleetctl.gateway.rules.sleep import ASLEEP, BLOCKED, STARTING
 
 PROBE_PATHS = ("/v1/models", "/api/tags", "/health")
 PROBE_S = 5.0
 READY = "Ready"
+READY_STATES = (READY, ASLEEP, STARTING)
 OLLAMA_WIDER = "start Ollama with OLLAMA_NUM_PARALLEL={n}, and set `slots: {n}` of this server"
 WIDER = (
     "llama-server takes `--parallel {n}`, Ollama OLLAMA_NUM_PARALLEL={n}, vLLM `--max-num-seqs {n}`"
@@ -38,9 +40,11 @@ class Probes:
         probes = await asyncio.gather(
             *(self._probe(endpoint, it, max_age_s) for it in endpoint.servers)
         )
-        ready = any(probe.reason == READY for probe in probes)
+        ready = any(probe.reason in READY_STATES for probe in probes)
         none = Found("ServerUnreachable", "no server is declared")
-        first = min(probes, key=lambda it: it.reason != READY, default=none)
+        first = min(
+            probes, key=lambda it: (it.reason != READY, it.reason not in READY_STATES), default=none
+        )
         if ready:
             first = next((it for it in map(one_slot, endpoint.servers) if it), first)
             if first.reason == READY and endpoint.most_waiting >= WAITING_LONG:
@@ -53,6 +57,7 @@ class Probes:
                 "in_flight": server.in_flight,
                 "slots": server.slots,
                 "resting_s": max(0.0, server.resting_until_s - now_s),
+                **_function(server, now_s),
             }
             for server, probe in zip(endpoint.servers, probes, strict=True)
         ]
@@ -68,6 +73,13 @@ class Probes:
         }
 
     async def _probe(self, endpoint: Endpoint, server: Server, max_age_s: float) -> Found:
+        if server.sleep is not None:
+            # A question would wake it, or keep it awake.
+            now_s = time.monotonic()
+            state, message = server.sleep.state(now_s), server.sleep.told(now_s)
+            if state == BLOCKED:
+                state, _, message = message.partition(": ")
+            return Found(state, message)
         name = (endpoint.namespace, endpoint.name, server.url)
         asked = (endpoint.key, endpoint.spec)
         at_s, with_, found = self._found.get(name, (0.0, None, Found("")))
@@ -76,6 +88,14 @@ class Probes:
         found = await _ask(self.client, endpoint, server.url)
         self._found[name] = time.monotonic(), asked, found
         return found
+
+
+def _function(server: Server, now_s: float) -> dict[str, object]:
+    if server.sleep is None:
+        return {}
+    sleep = server.sleep
+    resting_s = max(0.0, sleep.resting_until_s - now_s)
+    return {"function": sleep.name, "why": sleep.why, "resting_s": resting_s}
 
 
 def one_slot(server: Server) -> Found | None:

@@ -15,14 +15,17 @@ DIRECTORY = "gateway"  # below FLEETCTL_HOME
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """An endpoint as the gateway is to serve it. spec: as a manifest has it. key: of its servers,
-    or empty; kept in memory alone.
+    """An endpoint as the gateway is to serve it. spec: as a manifest has it, with the addresses of
+    servers that are Functions. key: of its servers, or empty; keys: by URL, what a Function's
+    containers ask for; both kept in memory alone. stays: as it was told before, where it was.
     """
 
     name: str
     namespace: str
     spec: Mapping[str, Any]
     key: str = field(default="", repr=False)
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)

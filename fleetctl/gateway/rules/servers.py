@@ -6,6 +6,7 @@ from typing import Any
 
 from fleetctl.gateway.rules.burst import Burst
 from fleetctl.gateway.rules.concurrency import UNKNOWN_SLOTS, Pace
+from fleetctl.gateway.rules.sleep import NOBODY_THERE, Sleep
 
 FAILURES_IN_A_ROW = 3
 REST_S = 5.0
@@ -28,6 +29,8 @@ class Server:
     rest_s: float = 0.0
     resting_until_s: float = 0.0
     stream_usage: bool = True  # it takes `stream_options`
+    sleep: Sleep | None = None  # of a Function, whose containers come when it is asked
+    key: str = field(default="", repr=False)  # that its containers ask for
 
     def __post_init__(self) -> None:
         self.pace = Pace(self.slots, trying=not self.declared)
@@ -48,8 +51,13 @@ class Server:
     def succeeded(self) -> None:
         self.failures, self.rest_s, self.resting_until_s = 0, 0.0, 0.0
 
-    def failed(self, now_s: float, *, refused: bool) -> None:
-        """`refused`: the connection was; else an answer of 5xx, three of which make it rest."""
+    def failed(self, now_s: float, *, refused: bool, status: int | None = None) -> None:
+        """`refused`: the connection was; else an answer of 5xx, three of which make it rest.
+        status: of the answer, if any. A Function whose container is gone is no failing server.
+        """
+        if self.sleep is not None and (status is None or status in NOBODY_THERE):
+            self.sleep.doze()
+            return
         if self.resting_until_s > now_s:
             return  # asked before it began to rest: the same fault
         self.failures += 1
@@ -71,6 +79,9 @@ def read_server(spec: Mapping[str, Any], row: Mapping[str, Any], known: Server |
     slots = int(slots or (OLLAMA_SLOTS if api == "ollama" else UNKNOWN_SLOTS))
     server = known or Server(url, slots, api, declared)
     server.declare(slots, api, declared=declared, auto=spec.get("concurrency") == "auto")
+    if row.get("function"):
+        server.sleep = server.sleep or Sleep()
+        server.sleep.declare(row["function"])
     return server
 
 

@@ -31,7 +31,7 @@ from fleetctl.controllers.model import (
 )
 from fleetctl.guest.ship.library import library
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.contract.endpoints import EndpointAccess, ServerAddress, ServerOrder
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.specs.blocks.nodes import Nodes, nodes_of
 from fleetctl.specs.blocks.template import Template
@@ -57,13 +57,14 @@ class FunctionRequest:
 @dataclass(frozen=True, slots=True)
 class FunctionAsset:
     """A function that is to be ready before anything calls it. template: without work, what all its
-    tasks have in common; the secrets as in a RunRequest.
+    tasks have in common; the secrets as in a RunRequest. server: of one that tasks do not call.
     """
 
     order: FunctionRequest
     template: Template
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     secret_refs: tuple[str, ...] = ()
+    server: ServerOrder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +253,10 @@ class Assets(Protocol):
         """Delete the volume and all data in it; gone when this returns. Idempotent."""
         ...
 
-    async def ensure_function(self, asset: FunctionAsset) -> None:
-        """Make the function ready to be called, and keep its containers warm. Idempotent."""
+    async def ensure_function(self, asset: FunctionAsset) -> ServerAddress | None:
+        """Make the function ready to be called, and keep its containers warm. Where it is asked, of
+        one with a server. Idempotent.
+        """
         ...
 
     async def remove_function(self, name: str) -> None:

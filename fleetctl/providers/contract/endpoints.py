@@ -1,9 +1,12 @@
-"""How an attempt reaches the model endpoints of its template: by the gateway on this machine."""
+"""How an attempt reaches the model endpoints of its template: by the gateway on this machine; and
+what the gateway reaches of servers that are a Function.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,37 @@ class EndpointAccess:
             "FLEETCTL_LLM_MAX_FALLBACK_SHARE": f"{self.max_fallback_share:g}",
             **({"FLEETCTL_LLM_MODEL": usual} if usual is not None else {}),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOrder:
+    """What a container of a Function with a `port` runs. ready: a path, or "" for a connection.
+    startup_s: until it must be ready. concurrency: requests that one container takes at once.
+    """
+
+    port: int
+    command: tuple[str, ...]
+    ready: str
+    startup_s: float
+    concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where it is asked. key: sent in the header `x-fleetctl-key`; kept in memory alone."""
+
+    url: str
+    key: str = field(repr=False)
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """A provider whose functions may answer HTTP, in containers that come when they are asked.
+    Optional: the others refuse such a function.
+    """
+
+    async def containers(self, name: str) -> int:
+        """How many of a function cost now, from their start to their end. Asking wakes none, and
+        keeps none. Raises Refused and Unavailable.
+        """
+        ...

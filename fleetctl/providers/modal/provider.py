@@ -30,7 +30,7 @@ from fleetctl.providers.contract.base import (
     RunRef,
     RunRequest,
 )
-from fleetctl.providers.contract.endpoints import EndpointAccess
+from fleetctl.providers.contract.endpoints import EndpointAccess, ServerAddress, Serving
 from fleetctl.providers.contract.terms import Contract
 from fleetctl.providers.modal import foreseen
 from fleetctl.providers.modal.assets import sources
@@ -170,8 +170,11 @@ class ModalProvider(RemoteProvider):
         await self._volumes.remove(await self._connection.client(), name)
         volumes_used.forget(provider_dir(self._home, self._name), name)
 
-    async def ensure_function(self, asset: FunctionAsset) -> None:
-        await self._functions.ensure(asset)
+    async def ensure_function(self, asset: FunctionAsset) -> ServerAddress | None:
+        return await self._functions.ensure(asset)
+
+    async def containers(self, name: str) -> int:
+        return await self._functions.containers(name)
 
     async def remove_function(self, name: str) -> None:
         await self._functions.remove(name)
@@ -361,3 +364,4 @@ class ModalProvider(RemoteProvider):
 _: type[Backend] = ModalProvider
 __: type[LivePrices] = ModalProvider
 ___: type[Relaying] = ModalProvider
+____: type[Serving] = ModalProvider

@@ -16,6 +16,7 @@ from modal_proto import api_pb2
 from .function_container import Container
 from .function_pool import Pool
 from .function_state import Call, Function, Input
+from .function_web import WebPool, check_web
 from .function_world import Surroundings
 from .ids import base62_id
 
@@ -78,7 +79,11 @@ class Fleet:
             handle,
             api_pb2.AutoscalerSettings(),
         )
-        self.pools[function_id] = Pool(function, self.surroundings)
+        of_web = request.HasField("webhook_config")
+        if of_web:
+            check_web(request)
+        kind = WebPool if of_web else Pool
+        self.pools[function_id] = kind(function, self.surroundings)
         return function
 
     def define(self, function_id: str, data: api_pb2.FunctionData) -> Function:
@@ -233,6 +238,7 @@ class Fleet:
                     "version": pool.function.version,
                     "live": pool.function.live and not pool.closed,
                     "queued": len(pool.queue),
+                    "requests": getattr(pool, "requests", []),
                 }
                 for pool in self.pools.values()
             ],

@@ -23,6 +23,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import traceback
 import types
 from collections.abc import Callable
@@ -76,6 +77,8 @@ def main() -> None:
         function = load(head, body, codec)
         if head["cluster"]:
             join_cluster(**head["cluster"])
+        if head.get("web"):
+            begin_web_server(function, *head["web"])
     except BaseException as error:
         traceback.print_exc()
         flush()
@@ -116,6 +119,20 @@ def join_cluster(task_id: str, address: str) -> None:
     socket.getaddrinfo = resolved
     client = importlib.import_module("modal.client").Client.from_env()
     importlib.import_module("modal._cluster").initialize_clustered_function(client, task_id)
+
+
+def begin_web_server(function: Callable[..., Any], port: int, within_s: float) -> None:
+    """As the SDK does before the first request: the function starts it, then its port opens."""
+    function()
+    until_s = time.monotonic() + within_s
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+            return
+        except OSError:
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"waited too long for port {port}") from None
+            time.sleep(0.01)
 
 
 def _mentions_sdk(code: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modal_proto import api_pb2
 
@@ -117,8 +117,14 @@ def _membership(container: Container) -> dict[str, str] | None:
     return {"task_id": container.task_id, "address": address}
 
 
-def _definition(definition: api_pb2.Function) -> dict[str, str]:
-    """What function_runner.load takes."""
+def _definition(definition: api_pb2.Function) -> dict[str, Any]:
+    """What function_runner.load takes. web: port and seconds of a web server."""
+    config = definition.webhook_config
+    web = [config.web_server_port, config.web_server_startup_timeout] if config.type else None
+    return {**_loaded(definition), "web": web}
+
+
+def _loaded(definition: api_pb2.Function) -> dict[str, str]:
     if definition.definition_type == api_pb2.Function.DEFINITION_TYPE_SERIALIZED:
         return {"op": "load", "kind": "serialized"}
     return {

@@ -1,7 +1,8 @@
 """The RPCs that deploy functions and change how many containers they have.
 
 Calling them is in function_calls.py; what runs them is function_fleet.py and the files below it.
-Plain functions only: generators, classes and web endpoints are refused, not half done.
+Plain functions and web servers only: generators, classes and other web functions are refused, not
+half done.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from .function_calls import FunctionCalls
 from .function_cluster import check
 from .function_fleet import fleet_of
 from .function_state import Function
+from .function_web import WebPool
 
 # These have the same name and type in Function and in FunctionData.
 _SHARED = (
@@ -115,9 +117,12 @@ class Functions(FunctionCalls):
         self._app(request.app_id)
         if request.function_type != api_pb2.Function.FUNCTION_TYPE_FUNCTION:
             raise GRPCError(Status.UNIMPLEMENTED, "the emulator does not run generators")
-        if request.HasField("webhook_config") or request.method_definitions:
-            raise GRPCError(Status.UNIMPLEMENTED, "the emulator runs plain functions only")
+        if request.method_definitions:
+            raise GRPCError(Status.UNIMPLEMENTED, "the emulator does not run classes")
         function = fleet_of(self.world).precreate(request)
+        pool = fleet_of(self.world).pool(function.function_id)
+        if isinstance(pool, WebPool):
+            function.metadata.web_url = await pool.listen()
         return api_pb2.FunctionPrecreateResponse(
             function_id=function.function_id, handle_metadata=function.metadata
         )
@@ -194,6 +199,16 @@ class Functions(FunctionCalls):
             autoscaler_configuration=api_pb2.AutoscalerConfiguration(settings=function.settings)
         )
 
+    async def FunctionGetCurrentStats(
+        self, request: api_pb2.FunctionGetCurrentStatsRequest
+    ) -> api_pb2.FunctionStats:
+        pool = fleet_of(self.world).pool(request.function_id)
+        return api_pb2.FunctionStats(
+            backlog=len(pool.queue),
+            num_total_tasks=len(pool.containers),
+            num_running_inputs=len(pool.inputs),
+        )
+
     async def TaskList(self, request: api_pb2.TaskListRequest) -> api_pb2.TaskListResponse:
         tasks = [
             api_pb2.TaskStats(
@@ -214,6 +229,10 @@ class Functions(FunctionCalls):
         return api_pb2.ContainerStopResponse()
 
 
+def _is_web(definition: api_pb2.Function) -> bool:
+    return bool(definition.webhook_config.type)
+
+
 def _as_data(request: api_pb2.FunctionCreateRequest) -> api_pb2.FunctionData:
     """The SDK sends one definition, or a ranked list for GPUs to fall back to; kept is a list."""
     if request.HasField("function_data"):
@@ -229,7 +248,8 @@ def _as_data(request: api_pb2.FunctionCreateRequest) -> api_pb2.FunctionData:
         data.ranked_functions.add(rank=0, function=request.function)
     for one in data.ranked_functions:
         check(one.function)
-        if one.function.batch_max_size or one.function.max_concurrent_inputs > 1:
+        many = one.function.max_concurrent_inputs > 1 and not _is_web(one.function)
+        if one.function.batch_max_size or many:
             raise GRPCError(
                 Status.UNIMPLEMENTED, "the emulator gives a container one input at a time"
             )

@@ -14,6 +14,7 @@ from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Suggestions
 from fleetctl.engine.endpoints.endpoints import Endpoints
+from fleetctl.engine.endpoints.functions import ServedFunctions
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.rate_limit import RateLimiters
@@ -158,7 +159,8 @@ class Parts:
 
     @cached_property
     def endpoints(self) -> Endpoints:
-        return Endpoints(self.state, secrets=lambda names, namespace: Found())
+        functions = ServedFunctions(self.state, denied=lambda track: None)
+        return Endpoints(self.state, secrets=lambda names, namespace: Found(), functions=functions)
 
     @cached_property
     def effects(self) -> Effects:

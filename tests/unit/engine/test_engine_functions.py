@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fleetctl.common.errors import Refused
 from fleetctl.engine.hurry import hurry
+from fleetctl.providers.contract.base import FunctionAsset
 from tests.unit.engine.fake_world import Fleet, tasks
 
 WARM = {"env": {"A": "1", "B": "1"}, "resources": {"gpu": ["H100", "L4:2"]}, "maxContainers": 3}
@@ -71,6 +73,26 @@ async def test_a_function_that_cannot_be_made_says_why_and_is_tried_again() -> N
         status = fleet.status("embedder")
         assert (status["phase"], status["message"]) == ("Pending", "no such GPU")
         await fleet.later(5)
+        assert fleet.status("embedder")["phase"] == "Ready"
+
+
+async def test_a_function_changed_while_it_is_made_is_made_once_more() -> None:
+    async with Fleet() as fleet:
+        under_way, go_on = asyncio.Event(), asyncio.Event()
+        ensure = fleet.local.ensure_function
+
+        async def held(asset: FunctionAsset) -> None:
+            under_way.set()
+            await go_on.wait()
+            await ensure(asset)
+
+        fleet.local.ensure_function = held  # type: ignore[method-assign]
+        await fleet.apply("Function", "embedder", {"maxContainers": 3})
+        assert under_way.is_set()
+        await fleet.apply("Function", "embedder", {"maxContainers": 5})
+        go_on.set()
+        await fleet.settle()
+        assert fleet.local.functions["embedder"].order.max_containers == 5
         assert fleet.status("embedder")["phase"] == "Ready"
 
 

@@ -45,12 +45,17 @@ PLAIN: dict[str, dict[str, Any]] = {
     },
     # Processes are counted where there are several nodes.
     "TrainingRun": {**TRAIN, "checkpoint": {"path": "/ckpt"}, "nodes": 4},
-    "Function": {"env": {"A": "1"}},
+    "Function": {"env": {"A": "1"}, "port": 8000, "command": ["serve"]},
 }
 # Another value of each field, where it stands; of one that is called as another is, at its path.
 OTHER: dict[str, Any] = {
     "parallelism": 7,
     "suspend": True,
+    # Of a Function's server.
+    "port": 9000,
+    "ready": {"http": "/health"},
+    "startupTimeoutSeconds": 99,
+    "concurrency": 7,
     "activeDeadlineSeconds": 99,
     "ttlSecondsAfterFinished": 99,
     "backoffLimitPerIndex": 3,

@@ -195,7 +195,8 @@ def _drained(cap: Cap, warm: WarmCost) -> str:
     left_usd = max(0.0, cap.max_usd - cap.used_usd)
     lasts = f", which pays {duration(left_usd / warm.usd_per_s)} of it" if warm.usd_per_s else ""
     left = f"{usd(left_usd)} of {usd(cap.max_usd)} left{lasts}"
-    return f"{cap.owner}: {left}; what is warm stays so beyond it"
+    beyond = "what is warm stays so beyond it" if warm.idle_s is None else "then none is started"
+    return f"{cap.owner}: {left}; {beyond}"
 
 
 def _time(work: Work) -> str:

@@ -7,25 +7,24 @@ so that a crash leaves nothing behind that nobody remembers.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import math
 import secrets
 import shutil
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from pathlib import Path, PurePosixPath
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.providers.contract.base import FunctionRequest
+from fleetctl.providers.contract.endpoints import ServerOrder
 from fleetctl.providers.modal.assets.images import FUNCTION_PARTS, function_part
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import asking, is_not_found, words
+from fleetctl.providers.modal.functions import web
 from fleetctl.providers.modal.runs import clusters, machines
 from fleetctl.providers.paths import checked, make_private
 from fleetctl.providers.remote.sandboxes import names
@@ -60,6 +59,7 @@ class Wanted:
     user: str
     job: Path  # where builds and sources of the user are kept
     commit: str | None = None  # that a container clones, once for all its calls
+    server: ServerOrder | None = None  # of one that answers HTTP, and is not called
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Deployments:
         template, function = wanted.template, wanted.function
         parts = [*map(function_part, FUNCTION_PARTS)]
         parts.append(BODY_FILE.read_bytes())
-        facts = [
+        facts: list[object] = [
             template.model_dump(mode="json", include=_CONTENT, exclude_defaults=True),
             [clusters.size(template), rdma_of(template)],
             [function.name, function.min_containers, function.max_containers, function.scaledown_s],
@@ -128,10 +128,28 @@ class Deployments:
             str(wanted.job) if template.source is not None and template.source.path else "",
             blake2b(b"".join(parts)).hexdigest(),
         ]
+        if wanted.server is not None:
+            facts += [asdict(wanted.server), sorted(template.env.items())]
+            facts += [blake2b(web.SERVER_FILE.read_bytes()).hexdigest()]
         digest = blake2b(digest_size=10, key=self._key())
         digest.update(json.dumps(facts, sort_keys=True).encode())
         digest.update(json.dumps(sorted(wanted.secrets.items())).encode())
         return f"{self._prefix()}{digest.hexdigest()}"
+
+    def server_key(self, app: str) -> str:
+        """By which its server knows us; the same for the same app, and kept nowhere."""
+        return blake2b(app.encode(), digest_size=24, key=self._key(), person=b"server").hexdigest()
+
+    async def containers(self, user: str) -> int:
+        """How many of the newest of the user's apps are there; of none 0."""
+        total = 0
+        for marker in self._home.glob(f"*/{checked(user)}"):
+            app = marker.parent.name
+            function = self._found.get(app) or await self._look_up(app)
+            if function is not None:
+                async with asking("containers cannot be counted", deadline_s=CALL_S):
+                    total += (await function.get_current_stats.aio()).num_total_runners
+        return total
 
     async def release(self, user: str, *, but: str = "") -> None:
         """`user` wants no app any more, except `but`. What nobody wants then is stopped."""
@@ -181,8 +199,12 @@ class Deployments:
         limits = wanted.function
         app = modal.App(app_name, tags=names.fleet_tag(self._store_id))
         values: dict[str, str | None] = dict(wanted.secrets)
-        body = _body().run
-        if nodes > 1:
+        body = web.shipped(BODY, BODY_FILE).run
+        if wanted.server is not None:
+            key = self.server_key(app_name)
+            values[web.ORDER] = web.order(wanted.server, wanted.template, wanted.commit, key)
+            body = web.decorated(wanted.server)
+        elif nodes > 1:
             body = modal.clustered(size=nodes, rdma=rdma_of(wanted.template))(body)
         app.function(
             name=FUNCTION,
@@ -193,7 +215,8 @@ class Deployments:
             cpu=machine.cpu,
             memory=machine.memory,
             timeout=life_s(wanted),
-            retries=0,
+            startup_timeout=web.startup_s_of(wanted.server) if wanted.server else None,
+            retries=None if wanted.server else 0,
             min_containers=limits.min_containers,
             max_containers=limits.max_containers,
             scaledown_window=round(limits.scaledown_s),
@@ -293,16 +316,3 @@ def life_s(wanted: Wanted) -> int:
 def slack_s(wanted: Wanted) -> int:
     """The part of a call's life that is not its task's."""
     return LIFE_SLACK_S + (GATHER_S if clusters.size(wanted.template) > 1 else 0)
-
-
-def _body() -> ModuleType:
-    """The body as a module without a package: so the SDK ships this one file, and the Python of a
-    container need not be ours.
-    """
-    if BODY not in sys.modules:
-        spec = importlib.util.spec_from_file_location(BODY, BODY_FILE)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        sys.modules[BODY] = module
-    return sys.modules[BODY]

@@ -14,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.common.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError, Unavailable
 from fleetctl.controllers.model import Observation
 from fleetctl.guest.nodes.names import is_node_name
 from fleetctl.providers.contract.base import FunctionAsset, LogChunk, Notify, RunRef, RunRequest
+from fleetctl.providers.contract.endpoints import ServerAddress
 from fleetctl.providers.modal.assets import sources
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.connection.errors import certain, is_not_found, is_of_the_sdk, words
@@ -138,7 +139,7 @@ class Functions:
 
     # -- what is deployed --------------------------------------------------------------------------
 
-    async def ensure(self, asset: FunctionAsset) -> None:
+    async def ensure(self, asset: FunctionAsset) -> ServerAddress | None:
         user = f"function-{asset.order.name}"
         wanted = Wanted(
             template=asset.template,
@@ -148,9 +149,19 @@ class Functions:
             user=user,
             job=make_private(self._job(user)),
             commit=await pinned(asset.template, self._job(user)),
+            server=asset.server,
         )
-        app, _ = await self._deployments.ready(wanted)
+        app, function = await self._deployments.ready(wanted)
         await self._deployments.release(user, but=app)
+        if asset.server is None:
+            return None
+        url = await function.get_web_url.aio()
+        if not url:
+            raise Unavailable(f"Modal tells no URL of `{asset.order.name}`", retry_after_s=5.0)
+        return ServerAddress(url.rstrip("/"), self._deployments.server_key(app))
+
+    async def containers(self, name: str) -> int:
+        return await self._deployments.containers(f"function-{name}")
 
     async def remove(self, name: str) -> None:
         await self._deployments.release(f"function-{name}")

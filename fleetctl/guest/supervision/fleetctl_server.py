@@ -1,0 +1,298 @@
+"""Stands before the server of a Function with a `port`: starts it, waits until it is ready, and
+lets through to it only who knows the key.
+
+Shipped into containers as a module of its own, which knows the standard library of Python 3.9
+alone. At Modal `run` is the web function, and the container comes and goes by itself; on this
+machine the module is a program that listens always and runs the server only while it is asked.
+How is in FLEETCTL_SERVER, as JSON: see `Order`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    # key: who asks shows it. port: of the server; host, listen: of this. setup: commands before it
+    # is started first. argv, workdir, env: as it is started. ready: a path, or "". startup_s: until
+    # it must be ready. idle_s: without a request, until it is ended; 0: never, the container is.
+    Order = dict[str, Any]
+
+ORDER = "FLEETCTL_SERVER"
+KEY = "x-fleetctl-key"  # header of a request; it does not reach the server
+STATE = "X-Fleetctl-Server"  # header of our own answers: up, failed, key
+READY_PATH = "/.fleetctl/ready"  # answered here, once the server is ready or cannot be
+HEAD_BYTES_MAX = 65_536
+TAIL_BYTES = 3_000  # of the server's output, told when it does not become ready
+LOOK_FIRST_S, LOOK_MOST_S = 0.02, 1.0
+ASK_S = 5.0  # one look at whether it is ready
+FAILED_STAYS_S = 5.0  # after the failure was told, so that the next request finds a new container
+FAILED_UNHEARD_S = 120.0
+GRACE_S = 5.0  # of the server, from TERM to KILL
+PIECE_BYTES = 65_536
+
+
+def run() -> None:
+    """The web function: what listens is a process of its own, and this returns at once."""
+    subprocess.Popen([sys.executable, os.path.abspath(__file__)], stdin=subprocess.DEVNULL)
+
+
+class Failed(Exception):
+    """The server does not become ready; its words say why, with the end of what it printed."""
+
+
+class Server:
+    """The process behind: begun when it is wanted, ended when nobody asks."""
+
+    def __init__(self, order: Order, env: dict[str, str]) -> None:
+        self.order, self._env = order, env
+        self.process: asyncio.subprocess.Process | None = None
+        self._tail = b""
+        self._starting = asyncio.Lock()
+        self._setup: list[list[str]] = list(order.get("setup") or ())
+        self._reading: asyncio.Task[None] | None = None
+        self.ready = False
+
+    async def up(self) -> None:
+        """Once it is ready. Raises Failed."""
+        async with self._starting:
+            if self.ready and self.process is not None and self.process.returncode is None:
+                return
+            await self.end()
+            await self._start()
+            self.ready = True
+
+    async def _start(self) -> None:
+        self._tail = b""
+        until_s, pause_s = time.monotonic() + self.order["startup_s"], LOOK_FIRST_S
+        while self._setup:
+            await self._set_up(self._setup[0])
+            self._setup.pop(0)
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                *self.order["argv"],
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                cwd=self.order.get("workdir") or None,
+                env=self._env,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Failed(f"`{self.order['argv'][0]}` cannot be started: {error.strerror}") from None
+        self._reading = asyncio.ensure_future(self._read(self.process))
+        while not await self._answers():
+            if self.process.returncode is not None:
+                await asyncio.wait({self._reading}, timeout=1.0)
+                raise Failed(self._told(f"it exited with code {self.process.returncode}"))
+            if time.monotonic() > until_s:
+                await self.end()
+                raise Failed(self._told(f"it was not ready within {self.order['startup_s']:g} s"))
+            await asyncio.sleep(pause_s)
+            pause_s = min(LOOK_MOST_S, pause_s * 1.5)
+
+    async def _set_up(self, argv: list[str]) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *argv, stdin=asyncio.subprocess.DEVNULL, env=self._env
+        )
+        if code := await process.wait():
+            raise Failed(f"its source cannot be fetched: `{argv[0]}` exited with code {code}")
+
+    async def _answers(self) -> bool:
+        path = self.order.get("ready") or ""
+        try:
+            status = await asyncio.wait_for(_status(self.order["port"], path), ASK_S)
+        except (OSError, asyncio.TimeoutError, ValueError, EOFError):
+            return False
+        return 200 <= status < 400
+
+    async def _read(self, process: asyncio.subprocess.Process) -> None:
+        """What it prints is the container's output, and its end is kept."""
+        assert process.stdout is not None
+        while data := await process.stdout.read(PIECE_BYTES):
+            self._tail = (self._tail + data)[-TAIL_BYTES:]
+            with contextlib.suppress(OSError):
+                os.write(1, data)
+
+    def _told(self, what: str) -> str:
+        text = self._tail.decode(errors="replace").strip()
+        return f"{what}; its output ends:\n{text}" if text else f"{what}, and printed nothing"
+
+    async def end(self) -> None:
+        self.ready = False
+        process, self.process = self.process, None
+        if process is None or process.returncode is not None:
+            return
+        _signal(process.pid, signal.SIGTERM)
+        try:
+            await asyncio.wait_for(process.wait(), GRACE_S)
+        except asyncio.TimeoutError:
+            _signal(process.pid, signal.SIGKILL)
+            await process.wait()
+
+
+class Guard:
+    def __init__(self, order: Order, env: dict[str, str]) -> None:
+        self.server = Server(order, env)
+        self._order = order
+        self._asking = 0
+        self._asked_at_s = time.monotonic()
+        self._failed = ""
+        self.over = asyncio.Event()
+
+    async def run(self) -> None:
+        lasts = not self._order["idle_s"]
+        if lasts:
+            try:
+                await self.server.up()
+            except Failed as failed:
+                # The port opens all the same: who asks is to hear why.
+                self._failed = str(failed)
+                _log(f"the server did not become ready: {self._failed}")
+                asyncio.get_running_loop().call_later(FAILED_UNHEARD_S, self.over.set)
+        listener = await asyncio.start_server(
+            self._handle, self._order["host"], self._order["listen"], limit=HEAD_BYTES_MAX
+        )
+        watch = asyncio.ensure_future(self._outlive() if lasts else self._idle())
+        try:
+            await self.over.wait()
+        finally:
+            watch.cancel()
+            listener.close()
+            await self.server.end()
+
+    async def _outlive(self) -> None:
+        """A container whose server is gone takes no more requests."""
+        process = self.server.process
+        if not self._failed and process is not None:
+            _log(f"the server exited with code {await process.wait()}")
+            self.over.set()
+
+    async def _idle(self) -> None:
+        idle_s = self._order["idle_s"]
+        while True:
+            left_s = self._asked_at_s + idle_s - time.monotonic()
+            await asyncio.sleep(max(left_s, 0.05))
+            if not self._asking and time.monotonic() >= self._asked_at_s + idle_s:
+                await self.server.end()
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._asking += 1
+        try:
+            await self._answer(reader, writer)
+        except (OSError, EOFError, asyncio.LimitOverrunError, ValueError):
+            pass  # who asked has left, or speaks no HTTP
+        finally:
+            self._asking -= 1
+            self._asked_at_s = time.monotonic()
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head[:-4].split(b"\r\n")
+        if not hmac.compare_digest(_header(lines, KEY), self._order["key"].encode()):
+            return _write(writer, 401, "key", "this server is asked through its Endpoint")
+        if self._failed:
+            asyncio.get_running_loop().call_later(FAILED_STAYS_S, self.over.set)
+            return _write(writer, 503, "failed", self._failed)
+        try:
+            await self.server.up()
+        except Failed as failed:
+            return _write(writer, 503, "failed", str(failed))
+        if lines[0].split(b" ")[1:2] == [READY_PATH.encode()]:
+            return _write(writer, 200, "up", "ready")
+        behind, to = await asyncio.open_connection("127.0.0.1", self._order["port"])
+        try:
+            to.write(_passed(lines))
+            sending = asyncio.ensure_future(_pump(reader, to))
+            coming = asyncio.ensure_future(_pump(behind, writer))
+            await asyncio.wait({sending, coming}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (sending, coming):
+                task.cancel()
+            await asyncio.gather(sending, coming, return_exceptions=True)
+        finally:
+            to.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(PIECE_BYTES):
+        writer.write(data)
+        await writer.drain()
+
+
+async def _status(port: int, path: str) -> int:
+    """Of a GET; 200 of a connection where there is no path."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        if not path:
+            return 200
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+        )
+        return int((await reader.readline()).split()[1])
+    except IndexError:
+        raise ValueError("no status line") from None
+    finally:
+        writer.close()
+
+
+def _header(lines: list[bytes], name: str) -> bytes:
+    for line in lines[1:]:
+        key, _, value = line.partition(b":")
+        if key.strip().lower() == name.encode():
+            return value.strip()
+    return b""
+
+
+def _passed(lines: list[bytes]) -> bytes:
+    """One request a connection; our key stays here."""
+    ours = (KEY.encode(), b"connection")
+    kept = [it for it in lines if it.partition(b":")[0].strip().lower() not in ours]
+    return b"\r\n".join([*kept, b"Connection: close", b"", b""])
+
+
+def _write(writer: asyncio.StreamWriter, status: int, state: str, text: str) -> None:
+    body = text.encode()
+    head = (
+        f"HTTP/1.1 {status} {state}\r\n{STATE}: {state}\r\nContent-Type: text/plain\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    writer.write(head.encode() + body)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _log(text: str) -> None:
+    print(f"fleetctl: {text}", flush=True)
+
+
+async def _main(order: Order, env: dict[str, str]) -> None:
+    guard, loop = Guard(order, env), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, guard.over.set)
+    await guard.run()
+
+
+def main() -> NoReturn:
+    env = dict(os.environ)
+    order = json.loads(env.pop(ORDER))
+    env.update(order["env"])
+    asyncio.run(_main(order, env))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
