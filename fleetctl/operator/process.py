@@ -20,10 +20,10 @@ from pathlib import Path
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import StoreError
+from fleetctl.common.event_loop import loop_factory
 from fleetctl.common.tasks import cancel
 from fleetctl.daemon.adoption.adopt import Adopter
 from fleetctl.daemon.api import Api
-from fleetctl.daemon.event_loop import loop_factory
 from fleetctl.daemon.receive import Receiver
 from fleetctl.daemon.retention import engine_settings
 from fleetctl.daemon.serve import (

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleetctl.daemon.event_loop import loop_factory
+from fleetctl.common.event_loop import loop_factory
 from tests.emulators.boxes import nursery_here
 from tests.emulators.kubernetes import control
 from tests.emulators.kubernetes.cluster import Cluster
