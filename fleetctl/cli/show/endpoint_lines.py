@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from fleetctl.common.text import plural, usd
 from fleetctl.views.columns import endpoint_servers
-from fleetctl.views.objects import View
+from fleetctl.views.objects import View, mapping
 
 
 def endpoint_lines(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:
