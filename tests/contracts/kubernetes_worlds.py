@@ -52,12 +52,13 @@ class KubernetesWorld(SpoiltWorld):
         self.emulator = emulator
         self.namespace: str = next(emulator.free)  # type: ignore[attr-defined]
         self.salt = token_hex(4)
+        self.kubeconfig = emulator.kubeconfig  # who it is to the cluster
         self.settings = {"namespace": self.namespace, **settings}
         super().__init__(directory)
 
     @property
     def account(self) -> Account:
-        declared = {"kubeconfig": str(self.emulator.kubeconfig)}
+        declared = {"kubeconfig": str(self.kubeconfig)}
         return Account("kubernetes", "kubernetes", declared, settings=self.settings)
 
     def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.kubernetes.connection import MERGE_PATCH
+from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.kubernetes.connection.channel import run as run_in
+from fleetctl.providers.kubernetes.connection.client import Link
 from fleetctl.providers.kubernetes.manifests.entry import inside
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.kubernetes.provider import KubernetesProvider
@@ -21,6 +26,7 @@ from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
+ROOT = Path(__file__).parents[2]
 # In place of uv: what it is asked to install is a module that says its own name.
 UV = """#!/bin/sh
 while [ "$1" != --target ]; do shift; done
@@ -222,3 +228,88 @@ def test_a_job_of_somebody_else_is_left_alone(play: Play) -> None:
         assert world.living() == 1
 
     play(tale)
+
+
+def test_the_rights_of_the_page_are_enough_and_it_takes_no_others(
+    play: Play, emulator: KubernetesEmulator
+) -> None:
+    page = (ROOT / "docs/how-to/run-on-kubernetes.md").read_text("utf-8")
+    [text] = [it for it in re.findall(r"```yaml\n(.*?)```", page, re.S) if "kind: Role" in it]
+    role = yaml.safe_load(text)
+
+    async def tale(world: KubernetesWorld) -> None:
+        link = await world.provider._connection.link()  # type: ignore[attr-defined]
+        await link.api.request("POST", RBAC.format(world.namespace, "roles"), body=renamed(role))
+        await link.api.request(
+            "POST",
+            RBAC.format(world.namespace, "rolebindings"),
+            body={
+                "metadata": {"name": "runs"},
+                "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "runs"},
+                "subjects": [{"apiGroup": GROUP, "kind": "User", "name": "ann"}],
+            },
+        )
+        await world.provider.close()
+        world.kubeconfig = emulator.kubeconfig_for("ann", namespace=world.namespace)
+        world.provider = world.again()
+        await world.provider.ensure_volume("data")
+        mounted = [{"name": "data", "mountPath": "/data"}]
+        seen = await world.run(script("echo kept >/data/x", volumes=mounted))
+        assert seen.ok, seen
+        ref = await world.start(script("echo begun; sleep 600"), run="run-1")
+        await world.log_holds(ref, b"begun")
+        emulator.cut_streams(parts(ref.handle)[1])
+        assert [one.handle for one in await world.provider.owned()] == [ref.handle]
+        await world.provider.stop(ref, grace_s=0)
+        await world.lost(ref)
+        await world.provider.remove_volume("data")
+        with pytest.raises(Unavailable) as caught:
+            await link_of(world).create("pods", {"metadata": {"name": "x"}})
+        assert caught.value.account
+
+    play(tale)
+
+
+GROUP = "rbac.authorization.k8s.io"
+RBAC = f"/apis/{GROUP}/v1/namespaces/{{}}/{{}}"
+
+
+def renamed(role: dict[str, Any]) -> dict[str, Any]:
+    return {**role, "metadata": {"name": "runs"}}
+
+
+def link_of(world: KubernetesWorld) -> Link:
+    assert isinstance(world.provider, KubernetesProvider)
+    link = world.provider._connection._link
+    assert link is not None
+    return link
+
+
+def test_kueue_admits_a_job_that_names_its_queue(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_KUBERNETES_PATIENCE_S", "0.5")
+
+    async def tale(world: KubernetesWorld) -> None:
+        order = world.order(python("SUBMIT(a=1)"))
+        with pytest.raises(Unavailable) as told:
+            await world.provider.start(order)
+        assert "Kueue's queue `team-a`" in str(told.value)
+        assert world.pods() == []
+        # As Kueue does it.
+        path = link_of(world).path("jobs", "run-0")
+        body = {"spec": {"suspend": False}}
+        await link_of(world).api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+        async def begun() -> bool:
+            try:
+                await world.begin(order)
+            except Unavailable:
+                return False
+            return True
+
+        await eventually(begun, "it was admitted")
+        ref = RunRef(order.run, order.run, "", 0, order.uid)
+        assert (await world.ended(ref)).ok
+
+    play(tale, kueueQueue="team-a")

@@ -66,6 +66,7 @@ class Creating:
         self._bucket = Bucket(settings.creates_per_s, settings.creates_burst)
         self._waits: dict[str, tuple[statuses.Wait, float]] = {}  # by run; since when
         self._filed: set[Link] = set()  # where the guest is
+        self._filing = asyncio.Lock()
         self.makings = Makings(notify, give_up_s=settings.call_s)
 
     async def make(self, request: RunRequest) -> str:
@@ -234,9 +235,13 @@ class Creating:
         )
 
     async def _file(self, link: Link) -> None:
-        """The guest for all pods of the namespace, once."""
-        if link in self._filed:
-            return
+        """The guest for all pods of the namespace, once: it is half a megabyte."""
+        async with self._filing:
+            if link not in self._filed:
+                await self._put_file(link)
+                self._filed.add(link)
+
+    async def _put_file(self, link: Link) -> None:
         what = "the guest cannot be put into a ConfigMap"
         try:
             async with asking(what, deadline_s=self._settings.call_s):
@@ -252,7 +257,6 @@ class Creating:
                     hint=hint if absent else "",
                     account=absent,
                 ) from error
-        self._filed.add(link)
 
     def life_s(self, request: RunRequest) -> float:
         """The pod is ended then, whatever becomes of us: never before the task's own limit."""

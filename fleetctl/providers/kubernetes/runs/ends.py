@@ -18,7 +18,7 @@ from fleetctl.providers.kubernetes.runs import statuses
 from fleetctl.providers.kubernetes.runs.cluster import Cluster
 
 END_S = 120.0  # to end one and hear that it is over
-SOON_S = 3.0  # for a pod to leave by itself: its guest ends what runs
+SOON_S = 15.0  # for a pod to leave by itself: its guest ends what runs, in its usual grace
 LOOK_S = 10.0  # between two looks at what the watches still show
 KEPT_MAX = 50_000
 LISTED_STILL_S = 60.0
