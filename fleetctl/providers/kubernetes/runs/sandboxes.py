@@ -201,9 +201,11 @@ class JobSandboxes:
         return {} if job is None else tags_of(job)
 
     async def age_s(self, handle: str) -> float:
-        """How long its pod has been there at most, by our own clock."""
-        made_at_s = names.made_at_s(await self.tags(handle))
-        return max(0.0, time.time() - made_at_s) if made_at_s else 0.0
+        """How long its pod has been on its node, by our clock and the node's."""
+        cluster = await self.cluster()
+        _, pod = await self._pod(cluster, handle)
+        began_at_s = None if pod is None else statuses.began_at_s(pod)
+        return 0.0 if began_at_s is None else max(0.0, time.time() - began_at_s)
 
     async def owned(self) -> list[Owned]:
         """Every Job of our store whose end nobody has asked for, as far as the watch knows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from fleetctl.kubernetes.connection import Object
@@ -51,6 +52,12 @@ def is_ready(pod: Object) -> bool:
     """Its container runs, so that commands can be run in it."""
     state = _container(pod, MAIN).get("state") or {}
     return "running" in state and not is_over(pod) and not is_leaving(pod)
+
+
+def began_at_s(pod: Object) -> float | None:
+    """When its node took it, from which its life counts; None before."""
+    told = (pod.get("status") or {}).get("startTime")
+    return None if not told else datetime.fromisoformat(str(told)).timestamp()
 
 
 def failed_condition(job: Object) -> Object | None:

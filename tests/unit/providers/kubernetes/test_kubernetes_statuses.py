@@ -63,6 +63,11 @@ def test_a_pod_is_ready_while_its_container_runs_and_nobody_asked_for_its_end() 
     assert not statuses.is_ready(pod("Pending", main={"waiting": {}}))
 
 
+def test_a_pods_life_counts_from_when_its_node_took_it() -> None:
+    assert statuses.began_at_s(pod("Pending")) is None
+    assert statuses.began_at_s(pod("Running", startTime="1970-01-01T00:01:00Z")) == 60.0
+
+
 def test_a_pod_whose_node_is_not_heard_of_is_neither_alive_nor_over() -> None:
     gone = condition("DisruptionTarget", reason="DeletionByTaintManager")
     leaving = {**pod("Running", conditions=gone), "metadata": {"deletionTimestamp": "now"}}
