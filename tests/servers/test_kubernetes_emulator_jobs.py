@@ -106,6 +106,39 @@ def test_a_failure_policy_ends_a_job_or_looks_away(
     gone(asking, cluster, "evicted")
 
 
+def test_each_index_may_fail_by_itself_and_enough_may_be_enough(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    script = 'test "$JOB_COMPLETION_INDEX" != 1'
+    spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed"}
+    asking.make(job("indexes", script, backoffLimitPerIndex=1, **spec))
+    found = ended(cluster, "indexes")
+    status = found["status"]
+    assert (status["completedIndexes"], status["failedIndexes"]) == ("0,2", "1")
+    assert (status["failed"], condition(found, "Failed")["reason"]) == (2, "FailedIndexes")
+    enough = {"rules": [{"succeededIndexes": "0"}]}
+    waits = 'test "$JOB_COMPLETION_INDEX" = 0 || sleep 300'
+    asking.make(job("enough", waits, successPolicy=enough, **spec))
+    found = ended(cluster, "enough")
+    assert condition(found, "Complete")["reason"] == "SuccessPolicy"
+    assert not [it for it in cluster.processes() if it["pod"].startswith("enough")]
+
+
+def test_a_job_ends_at_its_deadline_and_goes_in_time(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    asking.make(job("late", "sleep 300", activeDeadlineSeconds=1))
+    assert condition(ended(cluster, "late"), "Failed")["reason"] == "DeadlineExceeded"
+    asking.make(job("brief", "true", ttlSecondsAfterFinished=0))
+    until(lambda: any(it["pod"].startswith("brief") for it in cluster.runs()))
+    until(
+        lambda: "brief" not in [it["metadata"]["name"] for it in cluster.objects("jobs", "batch")]
+    )
+    until(lambda: not pods(cluster, "brief"))
+    asking.make(job("others", "true", managedBy="example.com/other"))
+    assert pods(cluster, "others") == []
+
+
 def gone(asking: Asking, cluster: KubernetesEmulator, name: str) -> None:
     """Deleted with its pods, of which nothing runs any more."""
     jobs = asking.kind("Job", "batch/v1")
@@ -255,6 +288,23 @@ def test_a_lost_node_takes_its_pods_with_it_in_time(asking: Asking) -> None:
         Asking(cluster.kubeconfig).kind("Node").delete(name=lost)
         (second,) = until(cluster.processes)
         assert second["pod"] != first["pod"] and cluster.runs()[-1]["node"] != lost
+
+
+def test_a_node_that_is_back_ends_what_was_deleted_meanwhile(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    cluster.lose_node("node-3", processes_live=True)
+    bound = {"nodeName": "node-3", "containers": [{"name": "main", "image": "busybox:1.37"}]}
+    asking.make({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bound"}, "spec": bound})
+    asking.kind("Pod").delete(name="bound", namespace="default")
+
+    def names() -> list[str]:
+        return [it["metadata"]["name"] for it in cluster.objects("pods")]
+
+    assert "bound" in names()
+    cluster.find_node("node-3")
+    until(lambda: "bound" not in names())
+    assert "bound" not in [it["pod"] for it in cluster.runs()]
 
 
 def test_what_makes_no_sense_is_refused_in_the_servers_words(asking: Asking) -> None:

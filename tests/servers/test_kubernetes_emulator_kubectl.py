@@ -6,6 +6,7 @@ import json
 import subprocess
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import yaml
 from kubernetes import client, stream
@@ -169,3 +170,58 @@ def test_helm_installs_upgrades_and_takes_away(cluster: KubernetesEmulator, tmp_
 
 def running(cluster: KubernetesEmulator, prefix: str) -> list[str]:
     return [it["pod"] for it in cluster.processes() if it["pod"].startswith(prefix)]
+
+
+def test_a_container_is_changed_in_place_by_its_name(
+    asking: Asking, cluster: KubernetesEmulator, kubectl: Kube
+) -> None:
+    container = {"name": "main", "image": "busybox:1.37", "command": ["sleep", "300"]}
+    labels = {"app": "changed"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "changed"}}
+    body: dict[str, Any] = {**head, "spec": spec}
+
+    def containers() -> list[dict[str, Any]]:
+        (found,) = cluster.objects("deployments", "apps")
+        told: list[dict[str, Any]] = found["spec"]["template"]["spec"]["containers"]
+        return told
+
+    kubectl.ok("apply", "-f", "-", stdin=json.dumps(body))
+    kubectl.ok("set", "env", "deploy/changed", "A=b")
+    side = {"name": "side", "image": "busybox:1.37"}
+    patch = json.dumps({"spec": {"template": {"spec": {"containers": [side]}}}})
+    kubectl.ok("patch", "deploy", "changed", "-p", patch)
+    assert {it["name"]: it.get("env") for it in containers()} == {
+        "main": [{"name": "A", "value": "b"}],
+        "side": None,
+    }
+    # What is applied again is as it was applied; what others have added stays.
+    container["image"] = "busybox:1.38"
+    kubectl.ok("apply", "-f", "-", stdin=json.dumps(body))
+    assert {it["name"]: it["image"] for it in containers()} == {
+        "main": "busybox:1.38",
+        "side": "busybox:1.37",
+    }
+    body["spec"] = {**spec, "replicas": 1}
+    ran = kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(body))
+    assert 'conflict with "kubectl-client-side-apply" using apps/v1: .spec.replicas' in ran.err
+    kubectl.ok("delete", "deploy", "changed")
+
+
+def test_models_of_the_official_client_take_what_the_cluster_makes(
+    asking: Asking, cluster: KubernetesEmulator
+) -> None:
+    core, storage = client.CoreV1Api(asking.api), client.StorageV1Api(asking.api)
+    asking.make(job("modelled", "sleep 300"))
+    until(lambda: [it for it in cluster.processes() if "modelled" in it["pod"]])
+    found = core.list_namespaced_pod("default", label_selector="job-name=modelled")
+    (pod,) = found.items
+    assert pod.status.container_statuses[0].state.running.started_at
+    assert core.list_node().items[0].status.allocatable["cpu"] == "4"
+    assert core.list_event_for_all_namespaces().items[0].involved_object.uid
+    assert storage.list_storage_class().items[0].metadata.name == "standard"
+    jobs = client.BatchV1Api(asking.api)
+    assert jobs.read_namespaced_job("modelled", "default").status.active == 1
+    jobs.delete_namespaced_job("modelled", "default", propagation_policy="Background")
+    until(lambda: not [it for it in cluster.processes() if "modelled" in it["pod"]])

@@ -183,3 +183,29 @@ def test_a_lease_is_renewed_by_who_saw_it_last(asking: Asking) -> None:
     assert refusal(lambda: leases.replace(body=lease, namespace="default"))["code"] == 409
     found = leases.get(name="leader", namespace="default")
     assert found.spec.holderIdentity == "b"
+
+
+def test_a_watch_tells_the_state_first_when_it_is_asked_to(asking: Asking) -> None:
+    body = widget("told")
+    body["metadata"]["labels"] = {"set": "told"}
+    asking.create(body)
+    events = asking.kind("Widget", "example.com/v1").watch(
+        namespace="default",
+        label_selector="set=told",
+        send_initial_events=True,
+        resource_version_match="NotOlderThan",
+        allow_watch_bookmarks=True,
+        timeout=1,
+    )
+    kinds = [(it["type"], it["raw_object"]["metadata"].get("name")) for it in events]
+    assert kinds[:2] == [("ADDED", "told"), ("BOOKMARK", None)]
+
+
+def test_names_are_made_and_collections_go_and_nothing_is_done_dry(asking: Asking) -> None:
+    body = {**widget(""), "metadata": {"generateName": "made-", "labels": {"set": "made"}}}
+    names = [asking.create(body)["metadata"]["name"] for _ in range(2)]
+    assert len({*names}) == 2 and all(it.startswith("made-") for it in names)
+    asking.create(body, dry_run="All")
+    assert len(asking.list(label_selector="set=made")["items"]) == 2
+    asking.widgets.delete_collection_namespaced_custom_object(*WIDGETS, label_selector="set=made")
+    assert asking.list(label_selector="set=made")["items"] == []

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,7 @@ class Box:
         def send_signal(number: int, group: bool) -> None:
             order = {"signal": int(number), "inner": inner, "group": group}
             if self.alive and channel:
-                self._keep(asyncio.ensure_future(channel.send(order)))
+                self._keep(asyncio.ensure_future(_sent(channel, order)))
 
         process = BoxProcess(pid, send_signal)
         self.processes[inner] = process
@@ -271,6 +272,11 @@ class Box:
         for process in self.processes.values():
             process.settle(-signal.SIGKILL)
         self.processes.clear()
+
+
+async def _sent(channel: Channel, order: dict[str, Any]) -> None:
+    with suppress(OSError):  # the box has ended in the meantime
+        await channel.send(order)
 
 
 def _apart(

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.emulators.boxes import nursery_here
 from tests.emulators.kubernetes.access.certificates import (
     kubeconfig,
     server_context,
@@ -49,6 +50,18 @@ from tests.emulators.kubernetes.store.times import now_text, text_of
 
 Object = dict[str, Any]
 PODS = ("", "pods")
+NODE_INFO = {
+    "architecture": "amd64",
+    "bootID": "00000000-0000-0000-0000-000000000000",
+    "containerRuntimeVersion": "containerd://2.2.1",
+    "kernelVersion": "6.12.0",
+    "kubeProxyVersion": "",
+    "kubeletVersion": "v1.36.2",
+    "machineID": "00000000000000000000000000000000",
+    "operatingSystem": "linux",
+    "osImage": "Emulated Linux",
+    "systemUUID": "00000000-0000-0000-0000-000000000000",
+}
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
@@ -86,6 +99,8 @@ class Cluster:
         self.url, self.kubeconfig = "", directory / "kubeconfig"
 
     async def __aenter__(self) -> Cluster:
+        # In memory where there is room: a container starts in half the time.
+        self.kubelet.boxes = (await nursery_here()).scratch / f"kubernetes-{id(self)}"
         self._furnish()
         await self._listen()
         host, port = self.url.removeprefix("https://").split(":")
@@ -216,11 +231,12 @@ class Cluster:
             sizes["nvidia.com/gpu"] = str(node.gpus)
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
         ready |= {"message": "kubelet is posting ready status", "lastTransitionTime": now_text()}
+        ready["lastHeartbeatTime"] = ready["lastTransitionTime"]
         status = {
             "capacity": sizes,
             "allocatable": sizes,
             "conditions": [ready],
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "nodeInfo": {"kubeletVersion": "v1.36.2", "operatingSystem": "linux"},
+            "nodeInfo": NODE_INFO,
         }
         self.writer.change(resource, "", node.name, lambda one: one.update(status=status))

@@ -22,11 +22,13 @@ MESSAGE_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a container needs beside its spec. entrypoint: of its image; files: what the image has,
-    as host paths by paths, read-only.
+    """What a container needs beside its spec. boxes: where its own files are for as long as it
+    lives, directory: where its log and its last words stay. entrypoint: of its image; files: what
+    the image has, as host paths by paths, read-only.
     """
 
     directory: Path
+    boxes: Path
     mounts: Mounts
     env: dict[str, str]
     hostname: str
@@ -61,7 +63,7 @@ class Container:
         argv += [expand(it, start.env) for it in spec.get("args") or ()]
         self.started_at_s = time.time()
         box = Box(
-            start.directory / f"{self.name}-{self.restarts}",
+            start.boxes / f"{start.directory.name}-{self.name}-{self.restarts}",
             mounts={**start.mounts.writable, **self._message_file()},
             files={**start.files, **start.mounts.read_only},
             env=start.env,

@@ -52,6 +52,7 @@ class Kubelet:
         self._writer, self._recorder = writer, recorder
         self.store, self.directory = writer.store, directory
         self.claims = directory / "claims"
+        self.boxes = directory / "boxes"
         self._pods = writer.resources.get(*PODS)
         self.runners: dict[str, PodRunner] = {}  # by uid
         self._by_place: dict[Where, PodRunner] = {}
@@ -75,6 +76,12 @@ class Kubelet:
         if uid not in self._ips:
             self._ips[uid] = str(FIRST_IP + len(self._ips))
         return self._ips[uid]
+
+    def account_place(self, pod: Object) -> Path:
+        namespace, name = pod["metadata"]["namespace"], pod["spec"]["serviceAccountName"]
+        entry = self.store.get(("", "serviceaccounts"), namespace, name)
+        uid = entry.object["metadata"]["uid"] if entry is not None else pod["metadata"]["uid"]
+        return self.directory / "accounts" / str(uid)
 
     def environment(self) -> dict[str, str]:
         return self.variables
@@ -187,7 +194,10 @@ class Kubelet:
             if runner.pod["spec"]["nodeName"] == node:
                 runner.status.silent = False
                 self.post(runner)
-                self.queue.add(runner.place)
+        # Also those that were bound to it meanwhile.
+        for entry in self.store.shelf(PODS).ordered():
+            if entry.object["spec"].get("nodeName") == node:
+                self.queue.add(entry.place)
 
     async def close(self) -> None:
         for runner in list(self.runners.values()):

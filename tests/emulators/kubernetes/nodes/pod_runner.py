@@ -63,9 +63,13 @@ class PodRunner:
         spec = self.pod["spec"]
         self._post()
         volumes = Volumes(
-            self.pod, self.directory / "volumes", self._kubelet.claims, self._kubelet.store
+            self.pod,
+            self.directory / "volumes",
+            self._kubelet.claims,
+            self._kubelet.store,
+            account=self._kubelet.account_place(self.pod),
+            token=lambda: self._kubelet.account_token(self.pod),
         )
-        volumes.tokens["token"] = self._kubelet.account_token(self.pod)
         sources = await self._until(volumes.prepare, on_container=None)
         if sources is None:
             return self._over()
@@ -165,6 +169,7 @@ class PodRunner:
         image = self._kubelet.image(one["image"])
         start = Start(
             self.directory,
+            self._kubelet.boxes,
             volumes.mounts(one, sources),
             {**self._kubelet.environment(), **image.env, "HOSTNAME": self._hostname(), **env},
             self._hostname(),

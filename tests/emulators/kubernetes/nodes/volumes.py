@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tests.emulators.kubernetes.store.objects import Store
 
 Object = dict[str, Any]
 SECRETS, CONFIGS = ("", "secrets"), ("", "configmaps")
+ACCESS = "kube-api-access-"  # how admission calls the volume with the account's token
 CLAIMS = ("", "persistentvolumeclaims")
 
 
@@ -32,13 +34,24 @@ class Mounts:
 
 
 class Volumes:
-    """Of one pod, below `directory`. claims: where the directories of claims are."""
+    """Of one pod, below `directory`. claims: where the directories of claims are; account: where
+    what its service account sees of the API is, for all pods of that account; token: makes one.
+    """
 
-    def __init__(self, pod: Object, directory: Path, claims: Path, store: Store) -> None:
+    def __init__(
+        self,
+        pod: Object,
+        directory: Path,
+        claims: Path,
+        store: Store,
+        *,
+        account: Path,
+        token: Callable[[], str],
+    ) -> None:
         self._pod, self._store = pod, store
         self._directory, self._claims = directory, claims
         self._namespace = pod["metadata"]["namespace"]
-        self.tokens: dict[str, str] = {}  # files of the service account's token
+        self._account, self._token = account, token
 
     def prepare(self) -> dict[str, Path]:
         """The host path of each volume. Raises NotYet."""
@@ -52,6 +65,10 @@ class Volumes:
             here = self._directory.parents[2] / "host" / volume["hostPath"]["path"].strip("/")
             here.mkdir(parents=True, exist_ok=True)
             return here
+        if volume["name"].startswith(ACCESS):
+            here = self._account
+            if (here / "namespace").exists():  # the last of its files
+                return here
         here.mkdir(parents=True, exist_ok=True)
         for kind in ("secret", "configMap", "downwardAPI", "projected"):
             if kind in volume:
@@ -76,7 +93,7 @@ class Volumes:
             files = self._data(CONFIGS, part["configMap"], name)
         elif "serviceAccountToken" in part:
             path = part["serviceAccountToken"]["path"]
-            files = {path: self.tokens.get("token", "").encode()}
+            files = {path: self._token().encode()}
         else:
             items = part.get("downwardAPI", {}).get("items") or ()
             files = {it["path"]: self.field(it["fieldRef"]["fieldPath"]).encode() for it in items}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import random
 import re
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +42,7 @@ _SEGMENTS = {"roles", "rolebindings", "clusterroles", "clusterrolebindings"}
 
 
 def suffix(length: int = 5) -> str:
-    return "".join(secrets.choice(SUFFIX) for _ in range(length))
+    return "".join(random.choices(SUFFIX, k=length))
 
 
 def generated(prefix: str) -> str:
