@@ -13,7 +13,7 @@ unit bench simulate soak live-modal live-daytona live-kubernetes test-frameworks
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test lint unit docs reference bench simulate soak live-modal \
+.PHONY: help setup demo check test lint unit docs reference image bench simulate soak live-modal \
 	live-daytona live-kubernetes sdk-bounds oracle test-frameworks lock clean
 
 help:
@@ -22,12 +22,13 @@ help:
 	@echo "make check     a minute: linters, types, imports, most unit and property tests, 200 lives"
 	@echo "make test      all that, and every other test"
 	@echo "make docs      the documentation as pages below site/"
-	@echo "make reference what docs/reference, specs/schemas and deploy/crds have from the code"
+	@echo "make reference what docs/reference, specs/schemas and deploy have from the code"
 	@echo "make bench     the measured table of docs/reference/figures.md"
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller, then of all of a training"
 	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
 	@echo "make test-frameworks  real Hugging Face, Lightning, Orbax, Ray, dspy; needs a registry, minutes"
+	@echo "make image     wheels for deploy/Containerfile, and the command that builds it"
 	@echo "make oracle    what W&B's own search library says, anew; needs a registry, and minutes"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
 	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
@@ -79,7 +80,7 @@ docs: setup
 
 reference: setup
 	$(BIN)/python -m fleetctl.manifest.schemas
-	$(BIN)/python -m fleetctl.operator.crds.write deploy/crds
+	$(BIN)/python -m fleetctl.operator.crds.write deploy
 	$(BIN)/python -m tests.docs.reference
 
 unit: setup
@@ -89,6 +90,13 @@ unit: setup
 # The linters take half a minute of one core, beside the tests; each must be well.
 test: setup
 	@$(MAKE) --no-print-directory -j2 lint unit
+
+# The image is built of these without a network.
+image: setup
+	rm -rf dist
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check -w dist '.[kubernetes]'
+	@$(BIN)/python -c 'import sys; print("podman build -f deploy/Containerfile -t fleetctl:0.1.0 \
+	--build-arg BASE=python:%d.%d-slim ." % sys.version_info[:2])'
 
 bench: setup
 	$(BIN)/python -m tests.bench
@@ -130,7 +138,7 @@ lock:
 		--no-annotate pyproject.toml -o requirements/core.txt
 
 clean:
-	rm -rf .venv .oracle .bounds site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv .oracle .bounds dist site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
 
 # Real Hugging Face, Lightning and Orbax on CPU, in environments of their own. Needs a registry, 6 GB
 # and minutes.

@@ -24,6 +24,7 @@ from fleetctl.common.event_loop import loop_factory
 from fleetctl.common.tasks import cancel
 from fleetctl.daemon.adoption.adopt import Adopter
 from fleetctl.daemon.api import Api
+from fleetctl.daemon.orphan_programs import sweep_forever
 from fleetctl.daemon.receive import Receiver
 from fleetctl.daemon.retention import engine_settings
 from fleetctl.daemon.serve import (
@@ -41,7 +42,9 @@ from fleetctl.operator.fence import LeaseLost, fenced
 from fleetctl.operator.health import answer_probes
 from fleetctl.operator.leading.elector import Elector
 from fleetctl.operator.leading.lease import DURATION_S, times_of
+from fleetctl.operator.mirror.applying import Applier
 from fleetctl.operator.mirror.mirror import Mirror
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.stores.base import Store
 from fleetctl.wiring.accounts import open_store
 
@@ -55,7 +58,8 @@ EXIT_OK, EXIT_LOST = 0, 1
 class Options:
     """watch: the one namespace whose objects are looked at; empty: all of them. lease_namespace:
     empty: where this process runs. lease_s: how long nobody else leads after the last sign of life
-    of a leader. health_port: 0 = nobody asks.
+    of a leader. health_port: 0 = nobody asks. local_means: the provider that runs what says
+    `local`, which else is this container.
     """
 
     context: str = ""
@@ -65,6 +69,7 @@ class Options:
     lease_namespace: str = ""
     lease_s: int = DURATION_S
     health_port: int = 0
+    local_means: str = DEFAULT_PROVIDER
 
 
 def operate(home: Path, options: Options) -> int:
@@ -153,7 +158,8 @@ async def _work(
 ) -> None:
     store = fenced(opened, elector.leads)
     values = SecretValues(store, os.environ)
-    engine, accounts = engine_of(home, store, engine_settings(), values)
+    settings = engine_settings()
+    engine, accounts = engine_of(home, store, settings, values)
     forecaster = partial(forecast_of, home, engine.state.providers)
     adopter = Adopter(engine.state, engine.market, accounts.orphans)
     recover(home, engine, accounts)
@@ -171,13 +177,14 @@ async def _work(
     mirror = Mirror(
         connection,
         state=engine.state,
-        receiver=receiver,
+        applier=Applier(receiver, options.local_means),
         verbs=Verbs(engine.state, adopter),
         leads=elector.leads,
         namespace=options.watch,
     )
     helpers = [
         asyncio.ensure_future(door.keep_open()),
+        asyncio.ensure_future(sweep_forever(home, every_s=settings.sweep_s)),
         asyncio.ensure_future(mirror.run()),
         asyncio.ensure_future(_ended(stop, engine.stop)),
         asyncio.ensure_future(_ended(elector.lost, engine.stop)),

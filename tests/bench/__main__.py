@@ -6,7 +6,7 @@ python -m tests.bench [NAME ...]; an unknown name tells which there are
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tests.bench import (
     bayes,
@@ -16,6 +16,7 @@ from tests.bench import (
     endpoints,
     finished,
     modal,
+    operator,
     prompts,
     publication,
     ray_ready,
@@ -28,7 +29,7 @@ from tests.bench import (
 )
 from tests.bench.harness import Figure
 
-BENCHES: dict[str, Callable[[], list[Figure]]] = {
+BENCHES: dict[str, Callable[[], Iterable[Figure]]] = {
     "tasks": tasks.against_the_seeds_loop,
     "many": tasks.many_tasks,
     "smalljobs": smalljobs.small_jobs,
@@ -50,6 +51,7 @@ BENCHES: dict[str, Callable[[], list[Figure]]] = {
     "modal": modal.figures,
     "daytona": daytona.figures,
     "endpoints": endpoints.figures,
+    "operator": operator.figures,
     "prompts": prompts.figures,
     "batches": prompts.batched,
     "rlstep": rlstep.figures,

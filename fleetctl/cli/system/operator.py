@@ -8,12 +8,14 @@ from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
 
 LEASE_S_MIN = 3
 
 PAGE = """\
 [--watch-namespace NAME] [--lease NAME] [--lease-namespace NAME]
-         [--lease-seconds N] [--context NAME] [--kubeconfig FILE] [--health-port PORT]
+         [--lease-seconds N] [--local-means PROVIDER] [--context NAME]
+         [--kubeconfig FILE] [--health-port PORT]
 
 Run the controller in a Kubernetes cluster: custom resources say what is wanted, and
 their statuses how it stands. Of several, the one that holds the Lease works; its state
@@ -22,6 +24,7 @@ is in $FLEETCTL_HOME. `deploy/` has what a cluster needs for it.
 examples:
   fleetctl operator --health-port 8081
   fleetctl operator --context kind-test --watch-namespace team
+  fleetctl operator --health-port 8081 --local-means kubernetes
   kubectl apply -f deploy/crds && kubectl apply -k deploy/kustomize
 
 exit codes:
@@ -56,6 +59,12 @@ def parser(verb: str) -> Parser:
         metavar="N",
         help="how long after a leader's last sign of life another one begins; default: 15",
     )
+    made.add_argument(
+        "--local-means",
+        default=DEFAULT_PROVIDER,
+        metavar="PROVIDER",
+        help="what runs work that says `local`, or nothing; default: this very container",
+    )
     made.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
     made.add_argument(
         "--kubeconfig", default="", metavar="FILE", help="default: $KUBECONFIG, or the pod's own"
@@ -83,6 +92,7 @@ def run(args: Namespace, screen: Screen) -> int:  # noqa: ARG001
             lease=args.lease,
             lease_namespace=args.lease_namespace,
             lease_s=args.lease_seconds,
+            local_means=args.local_means,
             health_port=args.health_port,
         ),
     )

@@ -67,7 +67,7 @@ class State:
         self.started_at_s = clock.now_s()
         self.recovery: Recovery | None = None  # by daemon/serve.py, before the loop runs
         # Told the uid of an object whose status was written, or that is gone, inside the tick's
-        # transaction. By operator/process.py, before the loop runs.
+        # transaction. By operator/mirror, which alone asks for it.
         self.on_change: Callable[[str], None] | None = None
 
     def say(self, uid: str, reason: str, message: str, *, kind: str = "Normal") -> None:

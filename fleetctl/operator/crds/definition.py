@@ -17,17 +17,28 @@ from fleetctl.operator.crds.columns import CELLS, printer_columns
 from fleetctl.operator.crds.structural import OPEN, Schema, structural
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS, Kind
+from fleetctl.specs.values.cluster_rules import KEY as RULES
 from fleetctl.views.objects import TIME_KEYS
 
 GROUP, _, VERSION = API_VERSION.partition("/")
 CATEGORY = "fleetctl"  # `kubectl get fleetctl` lists all of ours
-NAME = {"type": "string", "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
+# As specs/values/scalars.py has it: a name becomes part of others, at providers too.
+NAMES = {
+    "rule": "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
+    "message": "a name must be 1 to 63 lower case letters, digits and -",
+}
+# Short names of Kubernetes' own: one of ours that is the same would make kubectl warn at each use.
+TAKEN = {
+    *("cj", "cm", "crd", "cs", "csr", "deploy", "ds", "ep", "ev", "hpa", "ing", "limits", "netpol"),
+    *("no", "ns", "pc", "pdb", "po", "pv", "pvc", "quota", "rc", "rs", "sa", "sc", "sts", "svc"),
+}
 LABELS = {"app.kubernetes.io/part-of": "fleetctl"}
 _SORTS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
 def definition_of(kind: Kind) -> dict[str, Any]:
     scope = "Namespaced" if kind.namespaced else "Cluster"
+    short = [name for name in kind.short if name not in TAKEN]
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -43,7 +54,7 @@ def definition_of(kind: Kind) -> dict[str, Any]:
                 "listKind": f"{kind.name}List",
                 "plural": kind.plural,
                 "singular": kind.name.lower(),
-                **({"shortNames": list(kind.short)} if kind.short else {}),
+                **({"shortNames": short} if short else {}),
                 "categories": [CATEGORY],
             },
             "versions": [
@@ -67,10 +78,11 @@ def _schema(kind: Kind) -> Schema:
     return {
         "type": "object",
         "description": spec.get("description", ""),
+        RULES: [NAMES],
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            "metadata": {"type": "object", "properties": {"name": NAME}},
+            "metadata": {"type": "object"},
             "spec": spec,
             "status": status_schema(),
         },

@@ -1,8 +1,7 @@
 """Custom resources and stored objects, held to each other for as long as this process leads.
 
-An event of either side says which key to look at. What is done is decided in decide.py; objects are
-stored through the controller's own requests, so that the rules for people hold here too; what is
-told is in statuses.py and written by writing.py.
+An event of either side says which key to look at. What is done is decided in decide.py; how an
+object is stored is in applying.py; what is told is in statuses.py and written by writing.py.
 """
 
 from __future__ import annotations
@@ -12,34 +11,22 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.consent import NeedsConsent
-from fleetctl.common.errors import Conflict, FleetctlError, NotFound, StoreError, Unavailable
+from fleetctl.common.errors import NotFound, StoreError, Unavailable
 from fleetctl.common.tasks import cancel, woken
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.shared.queue import Queue
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import Connection, Object
 from fleetctl.kubernetes.informer import Informer, key_of
-from fleetctl.manifest import ManifestErrors
-from fleetctl.manifest.files.cluster import files_in
-from fleetctl.manifest.problems import joined
-from fleetctl.operator.crds.definition import GROUP
+from fleetctl.operator.mirror.applying import Applier
 from fleetctl.operator.mirror.decide import Stored, Todo, Tried, todo
 from fleetctl.operator.mirror.entries import Entry, collection, has_spec, let_go, lightened
-from fleetctl.operator.mirror.statuses import Refusal
-from fleetctl.operator.mirror.wanted import (
-    APPROVE,
-    Wanted,
-    manifest_text,
-    origin_of,
-    wanted_of,
-)
+from fleetctl.operator.mirror.wanted import Wanted, origin_of, wanted_of
 from fleetctl.operator.mirror.writing import Writer
 from fleetctl.specs.kinds.registry import KINDS, Kind
 from fleetctl.views.objects import View, view
 
 if TYPE_CHECKING:
-    from fleetctl.daemon.receive import Receiver
     from fleetctl.daemon.verbs import Verbs
     from fleetctl.engine.shared.state import State
 
@@ -48,11 +35,9 @@ log = logging.getLogger("fleetctl.operator")
 AT_ONCE_MAX = 16  # keys that are worked on; each waits for the API server most of the time
 STEPS_MAX = 8  # finalizer, a look, an apply; more is a disagreement, and looked at later
 AGAIN_S, AGAIN_MAX_S = 0.5, 60.0
-# What a person need not change may be right a little later: an object that it names is there.
-REFUSED_AGAIN_S = 60.0
+GATHER_S = 0.1
 IDLE_S = 30.0
 SYNC_LOOK_S, TROUBLE_TOLD_S = 0.05, 30.0
-NOWHERE = "/nonexistent"  # relative paths begin there; see files.py
 
 
 class Mirror:
@@ -63,12 +48,12 @@ class Mirror:
         connection: Connection,
         *,
         state: State,
-        receiver: Receiver,
+        applier: Applier,
         verbs: Verbs,
         leads: Callable[[], bool],
         namespace: str = "",
     ) -> None:
-        self._state, self._receiver, self._verbs = state, receiver, verbs
+        self._state, self._applier, self._verbs = state, applier, verbs
         self._connection, self._leads = connection, leads
         self._writer = Writer(connection, now_s=state.clock.now_s)
         self._queue, self._awake = Queue(), asyncio.Event()
@@ -95,7 +80,8 @@ class Mirror:
 
     def _changed(self, uid: str) -> None:
         if (key := self._key_of.get(uid)) is not None:
-            self._mark(key)
+            # A busy job changes with every tick; several are looked at together.
+            self._mark(key, self._state.clock.now_s() + GATHER_S)
 
     def _mark(self, key: str, at_s: float = 0.0) -> None:
         self._queue.add(key, at_s)
@@ -253,54 +239,17 @@ class Mirror:
 
     async def _apply(self, entry: Entry, found: Object, wanted: Wanted) -> None:
         now_s = self._state.clock.now_s()
-        refusal, again_at_s = await self._applied(entry, found, wanted)
-        entry.refusal = refusal
-        entry.tried = Tried(
-            wanted.origin, wanted.approved, now_s + again_at_s if again_at_s is not None else None
-        )
-        if again_at_s is not None:
-            self._mark(entry.key, now_s + again_at_s)
+        refusal, again_at_s = await self._applier.apply(entry, found, wanted)
+        entry.refusal, entry.tried = refusal, None
+        if refusal is not None:
+            due_s = now_s + again_at_s if again_at_s is not None else None
+            entry.tried = Tried(wanted.origin, wanted.approved, due_s)
+            if due_s is not None:
+                self._mark(entry.key, due_s)
         row = self._state.store.resources.get(entry.kind.name, entry.at[1], entry.namespace)
         if row is not None:
             entry.store_uid = row.uid
             self._key_of[row.uid] = entry.key
-
-    async def _applied(
-        self, entry: Entry, found: Object, wanted: Wanted
-    ) -> tuple[Refusal | None, float | None]:
-        """Why it was not, and after how many seconds to try again; None: when it changes."""
-        kind = entry.kind
-        named = list(files_in(kind.files, found.get("spec") or {}))
-        if named:
-            where, hint = named[0]
-            text = f"{where} names a file, and in a cluster there is none beside a manifest"
-            return Refusal("NamesFile", text, hint), None
-        document = {
-            "path": f"{kind.name.lower()}/{entry.at[1]}",
-            "text": manifest_text(kind, found, wanted.origin),
-            "dir": NOWHERE,
-        }
-        request = {
-            "verb": "mirror",
-            "documents": [document],
-            "env": {},
-            "yes": wanted.allows,
-            "allowMissing": True,  # kubectl applies in any order; the work waits and says for what
-        }
-        try:
-            await self._receiver.apply(request)
-        except NeedsConsent as error:
-            return _consent(entry, wanted, error), None
-        except ManifestErrors as error:
-            told = "; ".join(joined(it.message, it.hint) for it in error.problems)
-            return Refusal("Invalid", told), None
-        except Conflict as error:
-            return Refusal("Conflict", str(error), error.hint), REFUSED_AGAIN_S
-        except StoreError:
-            raise
-        except FleetctlError as error:
-            return Refusal("Refused", str(error), error.hint), REFUSED_AGAIN_S
-        return None, None
 
     # -- what is told --------------------------------------------------------------------------
 
@@ -343,16 +292,3 @@ class Mirror:
         self._key_of.pop(entry.store_uid, None)
         self._entries.pop(entry.key, None)
         self._queue.discard(entry.key)
-
-
-def _consent(entry: Entry, wanted: Wanted, error: NeedsConsent) -> Refusal:
-    within = f" -n {entry.at[0]}" if entry.at[0] else ""
-    annotate = (
-        f"kubectl annotate --overwrite {entry.kind.plural}.{GROUP} {entry.at[1]}{within}"
-        f" {APPROVE}={wanted.origin.digest}"
-    )
-    return Refusal(
-        "NeedsConsent",
-        "; ".join(error.losses),
-        f"`{annotate}` lets it happen; until then the state before is kept",
-    )

@@ -1,0 +1,74 @@
+"""What `local` means in a cluster: the operator's own container, or another provider. Pure.
+
+A manifest that runs on a laptop is accepted as it is; where it runs here is said once, by who
+installs the operator. Asked before an apply; the custom resource itself stays as it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleetctl.specs.builtin import DEFAULT_PROVIDER
+
+# Lists of candidates, in a placement.
+_LISTS = ("ordered", "anyOf")
+# Of what is kept at one provider, and runs nothing.
+_KEPT = frozenset(("Volume", "Function"))
+
+
+def placed(kind: str, spec: Mapping[str, Any], means: str, *, runs: bool) -> Mapping[str, Any]:
+    """The spec with the provider `means` wherever it says `local`, or nothing. runs: objects of
+    this kind do work.
+    """
+    if means == DEFAULT_PROVIDER:
+        return spec
+    if kind in _KEPT:
+        return {**spec, "provider": _named(spec.get("provider"), means)}
+    if not runs:
+        return spec
+    made = dict(spec)
+    template = spec.get("template")
+    asks = isinstance(template, Mapping) and template.get("prompt") is not None
+    if spec.get("placement") is not None or not asks:  # a prompt has a place of its own
+        made["placement"] = _placement(spec.get("placement") or {}, means)
+    stages = spec.get("stages")
+    if isinstance(stages, list):
+        made["stages"] = [_stage(it, means) for it in stages]
+    return made
+
+
+def _stage(stage: Any, means: str) -> Any:
+    if not isinstance(stage, Mapping) or not isinstance(stage.get("placement"), Mapping):
+        return stage
+    return {**stage, "placement": _placement(stage["placement"], means)}
+
+
+def _placement(placement: Any, means: str) -> Any:
+    if not isinstance(placement, Mapping):
+        return placement  # for the model to refuse
+    made = dict(placement)
+    lists = [name for name in _LISTS if isinstance(made.get(name), list)]
+    for name in lists:
+        made[name] = _candidates(made[name], means)
+    if "provider" in made or not lists:
+        made["provider"] = _named(made.get("provider"), means)
+    return made
+
+
+def _candidates(listed: list[Any], means: str) -> list[Any]:
+    """Each place once: one that is named beside `local` stands where the first of both stood."""
+    made: list[Any] = []
+    seen: set[object] = set()
+    for it in listed:
+        here = isinstance(it, Mapping) and it.get("provider") == DEFAULT_PROVIDER
+        one = {**it, "provider": means} if here else it
+        name = one.get("provider") if isinstance(one, Mapping) else None
+        if name != means or name not in seen:
+            made.append(one)
+        seen.add(name)
+    return made
+
+
+def _named(provider: Any, means: str) -> Any:
+    return means if provider in (None, DEFAULT_PROVIDER) else provider

@@ -1,0 +1,125 @@
+"""What custom resources cost the operator: writes and CPU each, how soon it acts, and what ten
+thousand that are over cost while nothing happens. On the emulated cluster, whose own CPU is apart.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fleetctl.operator.crds.definition import GROUP
+from fleetctl.operator.mirror.wanted import FINALIZER
+from tests.bench.harness import Figure, median, process_cpu_s, process_rss_mb
+from tests.emulators.kubernetes.running import KubernetesEmulator
+from tests.servers.kube_tools import Kube, tool
+from tests.servers.operators import Operator, People, account_config, cluster_with_our_kinds, until
+
+APPLIED, FINISHED = 1_000, 10_000
+WRITES_MAX = 6
+ROUNDS = 30
+IDLE_S, HANG_S = 60.0, 900.0
+# Equal content: the first runs, and the others take its result, so that no task's CPU is counted.
+SPEC = {"template": {"python": "SUBMIT(x=1)"}}
+MANIFEST = """\
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {{name: m{number}}}
+spec: {{template: {{python: "SUBMIT(x=1)"}}}}
+"""
+
+
+def figures() -> Iterator[Figure]:
+    with cluster_with_our_kinds() as cluster, tempfile.TemporaryDirectory() as directory:
+        path, people = Path(directory), People(cluster)
+        one = Operator(cluster, path / "home", account_config(cluster), path / "log")
+        try:
+            people.create("BatchJob", "first", SPEC)
+            people.wait_for("BatchJob", "first", "Complete")
+            pid = one.process._process.pid
+            assert pid is not None
+            acted_s = [_until_held(cluster, people, number) for number in range(ROUNDS)]
+            yield _soon(median(acted_s))
+            kubectl = Kube(tool("kubectl"), cluster.kubeconfig, path)
+            yield from _applied(cluster, kubectl, pid)
+            yield from _idle(cluster, kubectl, pid)
+        finally:
+            one.stop()
+
+
+def _soon(acted_s: float) -> Figure:
+    what = "operator: a custom resource is made until its finalizer is seen, p50"
+    return Figure(what, f"{acted_s * 1000:.0f} ms", "50 ms", acted_s <= 0.05)
+
+
+def _until_held(cluster: KubernetesEmulator, people: People, number: int) -> float:
+    """Seconds from the answer to the creation; a look takes about 2 ms."""
+    host, _, port = cluster.url.removeprefix("https://").partition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    line = http.client.HTTPSConnection(host, int(port), context=context)
+    headers = {"Authorization": f"Bearer {people.token}"}
+    path = f"/apis/{GROUP}/v1alpha1/namespaces/default/batchjobs/soon-{number}"
+    line.connect()
+    people.create("BatchJob", f"soon-{number}", SPEC)
+    began_s = time.monotonic()
+    while True:
+        line.request("GET", path, headers=headers)
+        found: dict[str, Any] = json.loads(line.getresponse().read())
+        if FINALIZER in found["metadata"].get("finalizers", ()):
+            return time.monotonic() - began_s
+
+
+def _applied(cluster: KubernetesEmulator, kubectl: Kube, pid: int) -> list[Figure]:
+    people = People(cluster)
+    until(lambda: _complete(cluster) == ROUNDS + 1, "those before are over")
+    cluster.forget_requests()
+    before_s, began_s = process_cpu_s(pid), time.monotonic()
+    _create(kubectl, range(APPLIED))
+    until(lambda: _complete(cluster) == APPLIED + ROUNDS + 1, "all are over", within_s=HANG_S)
+    spent_s, took_s = process_cpu_s(pid) - before_s, time.monotonic() - began_s
+    writes = sum(people.writes().values()) / APPLIED
+    name = f"operator: {APPLIED:,} custom resources until Complete"
+    return [
+        Figure(f"{name}, API writes each", f"{writes:.1f}", f"{WRITES_MAX}", writes <= WRITES_MAX),
+        Figure(
+            f"{name}, CPU each, the client's too", f"{spent_s / APPLIED * 1000:.1f} ms", "", None
+        ),
+        Figure(name, f"{took_s:.0f} s", "", None),
+    ]
+
+
+def _create(kubectl: Kube, numbers: range) -> None:
+    """By POST: a server-side apply is a patch, as the operator's own writes are."""
+    text = "---\n".join(MANIFEST.format(number=number) for number in numbers)
+    kubectl.ok("create", "--validate=false", "-f", "-", stdin=text)
+
+
+def _idle(cluster: KubernetesEmulator, kubectl: Kube, pid: int) -> list[Figure]:
+    more = FINISHED - APPLIED - ROUNDS - 1
+    for first in range(0, more, APPLIED):
+        _create(kubectl, range(APPLIED + first, APPLIED + min(first + APPLIED, more)))
+    until(lambda: _complete(cluster) == FINISHED, "ten thousand are over", within_s=HANG_S)
+    time.sleep(5.0)  # its last writes come back by the watch
+    before_s = process_cpu_s(pid)
+    time.sleep(IDLE_S)
+    share = (process_cpu_s(pid) - before_s) / IDLE_S * 100
+    memory_mb = process_rss_mb(pid)
+    beside = f"operator: idle beside {FINISHED:,} finished custom resources"
+    return [
+        Figure(f"{beside}, share of a core", f"{share:.2f} %", "1 %", share <= 1.0),
+        Figure(f"{beside}, memory", f"{memory_mb:.0f} MB", "300 MB", memory_mb <= 300),
+    ]
+
+
+def _complete(cluster: KubernetesEmulator) -> int:
+    """Looked at seldom: the whole list crosses a process border."""
+    time.sleep(1.0)
+    found = cluster.objects("batchjobs", GROUP)
+    conditions = (it.get("status", {}).get("conditions", ()) for it in found)
+    return sum(any(one["type"] == "Complete" for one in it) for it in conditions)

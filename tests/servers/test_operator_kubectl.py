@@ -1,0 +1,162 @@
+"""kubectl and helm themselves at custom resources, the operator, and what deploy/ holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.emulators.kubernetes.running import KubernetesEmulator
+from tests.servers.kube_tools import Kube, tool
+from tests.servers.operators import (
+    ROOT,
+    Operator,
+    People,
+    account_config,
+    cluster_with_our_kinds,
+    until,
+)
+
+MANIFEST = """\
+apiVersion: fleetctl.dev/v1alpha1
+kind: BatchJob
+metadata: {{name: {name}, labels: {{app: pruned}}}}
+spec: {{completions: {completions}, parallelism: 1, template: {{python: "SUBMIT(x=1)"}}}}
+"""
+# Labels by which each of the two ways tells its objects apart; all else must be the same.
+CHART = ROOT / "deploy/helm/fleetctl"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[KubernetesEmulator]:
+    with cluster_with_our_kinds() as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def kubectl(cluster: KubernetesEmulator, tmp_path_factory: Any) -> Iterator[Kube]:
+    directory = tmp_path_factory.mktemp("operator")
+    one = Operator(cluster, directory / "home", account_config(cluster), directory / "log")
+    yield Kube(tool("kubectl"), cluster.kubeconfig, directory)
+    assert one.stop() == 0
+
+
+def test_an_example_is_applied_waited_for_listed_and_deleted(kubectl: Kube, cluster: Any) -> None:
+    hello = str(ROOT / "docs/examples/hello.yaml")
+    kubectl.ok("apply", "-f", hello)
+    kubectl.ok("wait", "--for=condition=Complete", "batchjob/hello", "--timeout=50s")
+    title, row = kubectl.ok("get", "jobs.fleetctl.dev").splitlines()
+    assert title.split()[:6] == ["NAME", "STATUS", "DONE", "ACTIVE", "FAILED", "RETRIES"]
+    assert row.split()[:3] == ["hello", "Succeeded", "3/3"]
+    assert "hello" in kubectl.ok("get", "fleetctl")
+    assert kubectl("diff", "-f", hello).code == 0
+    assert "3 of 3 tasks succeeded" in kubectl.ok("describe", "bj", "hello")
+    kubectl.ok("delete", "-f", hello, "--timeout=50s")
+    assert cluster.objects("batchjobs", "fleetctl.dev") == []
+
+
+def test_a_watch_shows_an_object_on_its_way(kubectl: Kube) -> None:
+    env = {"KUBECONFIG": str(kubectl.kubeconfig), "HOME": str(kubectl.home)}
+    words = [kubectl.program, "get", "jobs.fleetctl.dev", "-w", "--no-headers"]
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as watching:
+        kubectl.ok("apply", "-f", "-", stdin=MANIFEST.format(name="watched", completions=1))
+        assert watching.stdout is not None
+        for line in watching.stdout:
+            if "Succeeded" in line:
+                assert line.split()[:3] == ["watched", "Succeeded", "1/1"]
+                break
+        watching.kill()
+    kubectl.ok("delete", "bj", "watched")
+
+
+def test_what_is_no_longer_in_the_files_is_pruned(kubectl: Kube) -> None:
+    two = "---\n".join(MANIFEST.format(name=name, completions=1) for name in ("kept", "pruned"))
+    words = ("apply", "-f", "-", "--prune", "-l", "app=pruned")
+    words = (*words, "--prune-allowlist=fleetctl.dev/v1alpha1/BatchJob")
+    kubectl.ok(*words, stdin=two)
+    kubectl.ok("wait", "--for=condition=Complete", "bj", "--all", "--timeout=50s")
+    said = kubectl.ok(*words, stdin=two.split("---\n")[0])
+    assert "batchjob.fleetctl.dev/pruned pruned" in said
+    kubectl.ok("wait", "--for=delete", "bj/pruned", "--timeout=50s")
+    kubectl.ok("delete", "bj", "kept", "--timeout=50s")
+
+
+def test_an_edit_is_waited_for_by_its_generation(
+    kubectl: Kube, cluster: KubernetesEmulator
+) -> None:
+    kubectl.ok("apply", "-f", "-", stdin=MANIFEST.format(name="grows", completions=1))
+    kubectl.ok("wait", "--for=condition=Complete", "bj/grows", "--timeout=50s")
+    kubectl.ok("apply", "-f", "-", stdin=MANIFEST.format(name="grows", completions=3))
+    kubectl.ok("wait", "--for=condition=Complete", "bj/grows", "--timeout=50s")
+    shown = json.loads(kubectl.ok("get", "bj", "grows", "-o", "json"))
+    assert (shown["status"]["succeeded"], shown["status"]["total"]) == (3, 3)
+    kubectl.ok("scale", "bj/grows", "--replicas=2")
+    assert json.loads(kubectl.ok("get", "bj", "grows", "-o", "json"))["spec"]["parallelism"] == 2
+    until(lambda: _accepted(cluster, "grows"), "the new parallelism is accepted")
+    kubectl.ok("delete", "bj", "grows", "--timeout=50s")
+
+
+def _accepted(cluster: KubernetesEmulator, name: str) -> bool:
+    people = People(cluster)
+    found = people.get("BatchJob", name) or {"metadata": {"generation": -1}}
+    accepted = people.condition("BatchJob", name, "Accepted")
+    return bool(accepted.get("observedGeneration") == found["metadata"]["generation"])
+
+
+def test_the_server_refuses_at_once_what_it_can(kubectl: Kube) -> None:
+    right = MANIFEST.format(name="wrong", completions=4)
+    both = kubectl(
+        "apply",
+        "-f",
+        "-",
+        stdin=right.replace("completions: 4", "completions: 4, tasks: {completions: 3}"),
+    )
+    assert both.code == 1
+    assert "tasks already says how many there are; leave completions out" in both.err
+    unknown = kubectl("apply", "-f", "-", stdin=right.replace("completions", "completion"))
+    assert 'unknown field "spec.completion"' in unknown.err
+    long = kubectl("apply", "-f", "-", stdin=right.replace("wrong", "w" * 64))
+    assert "a name must be 1 to 63 lower case letters" in long.err
+
+
+def test_the_base_and_the_chart_are_the_same_objects(
+    kubectl: Kube, cluster: KubernetesEmulator, tmp_path: Path
+) -> None:
+    helm = Kube(tool("helm"), cluster.kubeconfig, tmp_path)
+    assert "0 chart(s) failed" in helm.ok("lint", "--strict", str(CHART))
+    rendered = helm.ok("template", "fleetctl", str(CHART), "--namespace", "fleetctl")
+    base = kubectl.ok("kustomize", str(ROOT / "deploy/kustomize"))
+    assert _objects(rendered) == {
+        key: it for key, it in _objects(base).items() if key[0] != "Namespace"
+    }
+    refused = helm("template", "fleetctl", str(CHART), "--set", "replicas=0")
+    assert "replicas" in refused.err
+    cluster_of_the_chart = kubectl.ok("apply", "--dry-run=server", "-f", "-", stdin=rendered)
+    assert "deployment.apps/fleetctl-operator created (server dry run)" in cluster_of_the_chart
+
+
+def _objects(text: str) -> dict[tuple[str, str], Any]:
+    return {
+        (it["kind"], it["metadata"]["name"]): _plain(it) for it in yaml.safe_load_all(text) if it
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Without what each way names its own objects by, and what is nothing."""
+    if isinstance(value, list):
+        return [_plain(it) for it in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _plain(it) for key, it in value.items() if not _of_the_way(key)}
+    made.pop("namespace", None)
+    return {key: it for key, it in made.items() if it not in ({}, [], None)}
+
+
+def _of_the_way(key: str) -> bool:
+    own = key.startswith("app.kubernetes.io/") and key != "app.kubernetes.io/component"
+    return own or key in ("helm.sh/resource-policy", "imagePullPolicy")
