@@ -6,6 +6,7 @@ Errors are those of `fleetctl.common.errors`, with a `hint`.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from fleetctl.common.home import home as default_home
 from fleetctl.daemon.reach import spawn
 from fleetctl.daemon.reach.client import raise_refusal, results_of
 from fleetctl.daemon.reach.supervision import Supervision
-from fleetctl.manifest.files.documents import Document, is_address, read_documents
+from fleetctl.manifest.files.documents import VALUES, Document, is_address, read_documents
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.views.goals import Outcome, answer, goal
 from fleetctl.views.kinds import Target, kind_of, target
@@ -68,16 +69,21 @@ class Fleet:
         rerun: bool = False,
         keep_finished: bool = False,
         dry_run: bool = False,
+        variables: Mapping[str, object] | None = None,
     ) -> list[Applied]:
         """Make the world look like these manifests: models, texts, or paths of files and
         directories. Applying equal ones twice changes nothing.
 
         yes: running work or data may be lost. rerun: run all again. keep_finished: finished tasks
         count though their content changed. dry_run: say what would change, and store nothing.
+        variables: values of those that the manifests declare.
         Raises Refused where `yes` is needed, UsageError with all that is wrong in any manifest.
         """
         fields = {"yes": yes, "rerun": rerun, "keepFinished": keep_finished, "dryRun": dry_run}
         documents = [it for manifest in manifests for it in _documents(manifest)]
+        if variables:
+            text = json.dumps(dict(variables), indent=2)
+            documents.append(Document("<variables>", text, str(Path.cwd()), role=VALUES))
         reply = self._answered(
             {
                 "verb": "apply",

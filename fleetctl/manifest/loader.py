@@ -1,11 +1,12 @@
-"""Texts to manifests: read strictly, include what they name, check against the models.
+"""Texts to manifests: read strictly, put variables and overlays in, include the files that are
+named, check against the models.
 
 A file that is right is walked once. One with something wrong is walked again, for positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -18,16 +19,17 @@ from fleetctl.manifest.document.namespaces import Chosen, misplaced, settled, to
 from fleetctl.manifest.document.unsupported import not_yet, not_yet_of_a_sweep
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.includes import Included, include
-from fleetctl.manifest.files.lists import read_manifests
 from fleetctl.manifest.messages import Finding, findings
-from fleetctl.manifest.positions import located
+from fleetctl.manifest.positions import Written, located
 from fleetctl.manifest.problems import (
     ManifestErrors,
     Path,
     Problem,
+    in_order,
     joined,
     path_text,
 )
+from fleetctl.manifest.rendering.render import Draft, render
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, Root
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
@@ -49,16 +51,6 @@ _METADATA_WRITTEN_BY_US = frozenset(
         "deletionTimestamp",
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """Where a manifest was read: which of the documents of a text, and what stands elsewhere."""
-
-    document: Document
-    number: int
-    prefix: Path
-    moved: Mapping[Path, Document]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +78,7 @@ class Manifest:
                 for it in found
             ]
         here = self.source
-        wanted = [(here.prefix, it.path) for it in found]
-        roots = read_manifests(here.document.path, here.document.text, wanted=wanted).roots
-        return list(located(found, roots[here.number], here.document, here.moved))
+        return located((here, it) for it in found)
 
     @property
     def namespace(self) -> str:
@@ -106,12 +96,10 @@ def load(
 
     may_be_empty: no document at all is a spec, too: that nothing of a set shall be.
     """
-    manifests: list[Manifest] = []
-    problems: list[Problem] = []
-    for document in documents:
-        found, wrong = _load_document(document, namespace)
-        manifests.extend(found)
-        problems.extend(wrong)
+    rendered = render(documents)
+    checked = [_check(draft, namespace) for draft in rendered.drafts]
+    problems = in_order([*rendered.problems, *_problems(checked)], documents)
+    manifests = [it.manifest for it in checked if it.manifest is not None]
     problems.extend(_declared_twice(manifests))
     if len(manifests) > DOCUMENTS_MAX:
         problems.append(
@@ -129,11 +117,10 @@ def load(
 
 def faults(document: Document) -> list[Finding]:
     """What is wrong with the manifests of one text, by path; without the problems of its YAML."""
-    roots = read_manifests(document.path, document.text).roots
     return [
         finding
-        for number, root in enumerate(roots)
-        for finding in _check(root, document, DEFAULT, number).findings
+        for draft in render([document]).drafts
+        for finding in _check(draft, DEFAULT).findings
     ]
 
 
@@ -144,39 +131,32 @@ class _Checked:
     doubts: what may be wrong, which is warned about.
     """
 
-    root: Root
+    written: Written
     included: Included
     findings: list[Finding]
     doubts: list[Finding] = field(default_factory=list)
     manifest: Manifest | None = None
 
 
-def _load_document(document: Document, namespace: Chosen) -> tuple[list[Manifest], list[Problem]]:
-    if document.refused:
-        return [], [Problem(document.path, 0, 0, document.refused, document.hint)]
-    reading = read_manifests(document.path, document.text)
-    checked = [
-        _check(root, document, namespace, number) for number, root in enumerate(reading.roots)
-    ]
-    problems = list(reading.problems)
-    parts = [(it.root.prefix, one.path) for it in checked for one in (*it.findings, *it.doubts)]
-    if parts:
-        marked = read_manifests(document.path, document.text, wanted=parts).roots
-        for it, root in zip(checked, marked, strict=True):
-            problems.extend(located(it.findings, root, document, it.included.moved))
-            if it.manifest is not None and it.doubts:
-                doubts = located(it.doubts, root, document, it.included.moved)
-                it.manifest = replace(it.manifest, warnings=tuple(map(_warning, doubts)))
-    for it in checked:
-        problems.extend(it.included.problems)
-    problems.sort(key=lambda it: (it.file != document.path, it.file, it.line, it.column))
-    return [it.manifest for it in checked if it.manifest is not None], problems
+def _problems(checked: Sequence[_Checked]) -> list[Problem]:
+    """What is wrong with them. What may be wrong becomes a warning of its manifest."""
+    found = [(it.written, one) for it in checked for one in it.findings]
+    doubts = [(it, one) for it in checked if it.manifest is not None for one in it.doubts]
+    if not found and not doubts:
+        return [one for it in checked for one in it.included.problems]
+    problems = located([*found, *((it.written, one) for it, one in doubts)])
+    for (it, _), problem in zip(doubts, problems[len(found) :], strict=True):
+        assert it.manifest is not None
+        warnings = (*it.manifest.warnings, _warning(problem))
+        it.manifest = replace(it.manifest, warnings=warnings)
+    return [*problems[: len(found)], *(one for it in checked for one in it.included.problems)]
 
 
-def _check(root: Root, document: Document, namespace: Chosen, number: int) -> _Checked:
+def _check(draft: Draft, namespace: Chosen) -> _Checked:
+    root, document = draft.root, draft.written.document
     data = root.value
     if (other := no_manifest(data, document.path)) is not None:
-        return _Checked(root, Included(), [other])
+        return _Checked(draft.written, Included(), [other])
     included = include(data, document)
     found = [*envelope(data), *included.findings]
     metadata = _model(Metadata, _own_metadata(data.get("metadata")), ("metadata",), found)
@@ -188,7 +168,8 @@ def _check(root: Root, document: Document, namespace: Chosen, number: int) -> _C
         found.extend(misplaced(metadata, kind, namespace))
         metadata = settled(metadata, kind, namespace)
         found.extend((*too_long(metadata, spec), *not_yet(metadata, spec), *wrong_in(spec)))
-    checked = _Checked(root, included, [it for it in found if not _is_noise(it, root)])
+    written = replace(draft.written, moved=included.moved) if included.moved else draft.written
+    checked = _Checked(written, included, [it for it in found if not _is_noise(it, root)])
     if not found and not root.broken and not included.problems:
         assert metadata is not None and spec is not None
         checked.manifest = Manifest(
@@ -198,9 +179,10 @@ def _check(root: Root, document: Document, namespace: Chosen, number: int) -> _C
             spec=spec,
             path=document.path,
             line=root.position[0],
+            warnings=draft.warnings,
             origin=included.origin,
-            read=tuple(included.read),
-            source=Written(document, number, root.prefix, included.moved),
+            read=(*draft.read, *included.read),
+            source=written,
         )
         checked.doubts = list(doubtful_in(spec))
     return checked

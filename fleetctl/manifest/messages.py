@@ -126,13 +126,16 @@ def _field_names(model: type[BaseModel] | None) -> list[str]:
 def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
     """The model that describes the mapping at `path`."""
     here: type[BaseModel] | None = model
+    own = False  # the next part is a key of the author's own
     for part in path:
-        if isinstance(part, int):
-            continue  # a list's entries are found through the list's annotation
+        if isinstance(part, int) or own:
+            own = False
+            continue  # entries are found through the annotation of their list or mapping
         if here is None:
             return None
         fields = {info.alias or name: info for name, info in here.model_fields.items()}
-        here = _model_in(fields[part].annotation) if part in fields else None
+        annotation = fields[part].annotation if part in fields else None
+        here, own = _model_in(annotation), typing.get_origin(annotation) is dict
     return here
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.plain import resolve
@@ -40,6 +41,13 @@ class Problem:
         return f"{where}: {self.message}"
 
 
+class Named(Protocol):
+    """What has a path that problems are told with."""
+
+    @property
+    def path(self) -> str: ...
+
+
 class ManifestErrors(UsageError):
     """All problems of all documents. Its text is ready for `error: ` in front of it."""
 
@@ -58,6 +66,17 @@ def _text(problems: tuple[Problem, ...]) -> str:
     if len(problems) > PROBLEMS_SHOWN_MAX:
         lines.append(f"error: and {len(problems) - PROBLEMS_SHOWN_MAX:,} more problems")
     return "\n".join(lines).removeprefix("error: ")
+
+
+def in_order(problems: Iterable[Problem], documents: Iterable[Named]) -> list[Problem]:
+    """As the files were named; what stands in others comes last."""
+    numbers: dict[str, int] = {}
+    for document in documents:
+        numbers.setdefault(document.path, len(numbers))
+    last = len(numbers)
+    return sorted(
+        problems, key=lambda it: (numbers.get(it.file, last), it.file, it.line, it.column)
+    )
 
 
 def joined(text: str, more: str) -> str:

@@ -17,6 +17,8 @@ from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.nodes import NODES_MAX
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
 from fleetctl.specs.kinds.sweep import SearchFile
+from fleetctl.specs.rendering.overlay import Overlay
+from fleetctl.specs.rendering.variables import Variables
 from fleetctl.specs.values.cluster_rules import KEY as RULES
 from fleetctl.specs.values.scalars import Spec
 
@@ -46,10 +48,17 @@ _ENV_LIST = {
 }
 
 
+# Documents that are no objects.
+RENDERED: dict[str, type[Spec]] = {"Variables": Variables, "Overlay": Overlay}
+DOCUMENTS = (*KINDS, *RENDERED)
+
+
 def schema_of(kind: str, *, rules: bool = False) -> dict[str, Any]:
     """The schema of a whole manifest of this kind. rules: with those of specs/values/cluster_rules,
     which are for API servers alone.
     """
+    if kind in RENDERED:
+        return _of_rendered(kind)
     models: list[type[Spec]] = [Metadata, KINDS[kind].spec, SearchFile]
     references, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
@@ -76,6 +85,17 @@ def schema_of(kind: str, *, rules: bool = False) -> dict[str, Any]:
         "additionalProperties": False,
         "$defs": definitions,
     }
+
+
+def _of_rendered(kind: str) -> dict[str, Any]:
+    schema = _without_titles(RENDERED[kind].model_json_schema())
+    definitions = schema.pop("$defs", {})
+    if kind == "Overlay":  # a text stands for a list of one
+        base = schema["properties"]["base"]
+        text = {"type": "string", "minLength": 1}
+        listed = {key: base.pop(key) for key in list(base) if key != "description"}
+        base["anyOf"] = [text, listed]
+    return {"$schema": DIALECT, "title": kind, **schema, "$defs": definitions}
 
 
 def text_of(kind: str) -> str:
@@ -140,7 +160,7 @@ def _add_search_from(definition: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    for kind in KINDS:
+    for kind in DOCUMENTS:
         path_of(kind).write_text(text_of(kind), encoding="utf-8")
 
 

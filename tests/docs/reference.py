@@ -17,7 +17,7 @@ from fleetctl.cli.command.verbs import EXIT_CODES, VERBS
 from fleetctl.controllers.vocabulary import reasons
 from fleetctl.controllers.vocabulary.status_keys import sentences
 from fleetctl.manifest.hints.fields import Field, manifest_field
-from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.manifest.schemas import DOCUMENTS
 from tests.docs.fleet import ROOT
 
 HOME = ROOT / "docs" / "reference"
@@ -27,7 +27,7 @@ DEPTH_MAX = 5
 
 def pages() -> dict[Path, str]:
     """The text of every generated page."""
-    found = {HOME / "fields" / f"{kind.lower()}.md": _fields(kind) for kind in KINDS}
+    found = {HOME / "fields" / f"{kind.lower()}.md": _fields(kind) for kind in DOCUMENTS}
     found[HOME / "verbs.md"] = _verbs()
     found[HOME / "reasons.md"] = _reasons()
     found[HOME / "status.md"] = _status()

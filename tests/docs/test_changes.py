@@ -179,6 +179,34 @@ def test_a_saved_file_is_applied_again_and_a_broken_one_keeps_the_old_state(
     fleet.ok("delete", "job/w", "job/w-two")
 
 
+def test_files_of_values_and_what_an_overlay_is_made_of_are_watched(
+    fleet: Fleet, tmp_path: Path
+) -> None:
+    head = "apiVersion: fleetctl.dev/v1alpha1\n"
+    declared = f"{head}kind: Variables\nvariables:\n  width: {{type: integer}}\n---\n"
+    base, values = tmp_path / "base" / "job.yaml", tmp_path / "values" / "prod.yaml"
+    path = tmp_path / "prod" / "overlay.yaml"
+    for one in (base, values, path):
+        one.parent.mkdir()
+    refers = job("v", suspend=True, parallelism="${{ width }}")
+    base.write_text(declared + refers)
+    values.write_text("width: many\n")
+    path.write_text(f"{head}kind: Overlay\nbase: ../base\nlabels: {{env: prod}}\n")
+    with watching(fleet, "-f", str(path), "--values", str(values)) as watch:
+        assert "prod.yaml:1:8: width is `many`" in watch.until("error: ")
+        values.write_text("width: 2\n")
+        watch.until("batchjob/v created")
+        values.write_text("width: 3\n")
+        assert "parallelism 2 -> 3" in watch.until("configured")
+        base.write_text(declared + refers.replace("${{ width }}", "${{ wdith }}"))
+        assert "no variable `wdith` is declared" in watch.until("error: ")
+        base.write_text(
+            declared + job("v", suspend=True, parallelism="${{ width }}", maxFailedIndexes=1)
+        )
+        assert "maxFailedIndexes" in watch.until("configured")
+    fleet.ok("delete", "-f", str(path), "--set", "width=1")
+
+
 def test_a_watched_directory_prunes_a_removed_file_only_when_told(
     fleet: Fleet, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def document_of(item: object) -> Document:
         dir=str(item["dir"]),
         refused=str(item.get("refused", "")),
         hint=str(item.get("hint", "")),
+        role=str(item.get("role", "")),
     )
 
 

@@ -46,6 +46,7 @@ examples:
   fleetctl apply -f jobs/ --wait --timeout 2h
   fleetctl apply -f skyrl.yaml --wait --logs
   fleetctl apply -f skyrl.yaml --set template.resources.gpu=A100:4
+  fleetctl apply -f jobs/ --values prod.yaml --set gpu=H100:8
   fleetctl apply -R -f fleet/ --prune --applyset nightly
   fleetctl apply -f https://example.com/sweep.yaml
   fleetctl apply -f jobs/ --watch
@@ -199,19 +200,19 @@ def _watch(args: Namespace, screen: Screen) -> int:
     given = {
         "--wait": args.wait,
         "--max-cost": args.max_cost is not None,
-        "--set": bool(args.set),
+        "--set of a field": any("." in it.partition("=")[0] for it in args.set),
         "--dry-run": args.dry_run != NONE,
         "a saved plan": not args.files,
     }
     for name, beside in given.items():
         if beside:
             raise UsageError(f"--watch and {name} do not go together")
-    if "-" in args.files or any(map(is_address, args.files)):
-        what = "stdin" if "-" in args.files else "an address"
+    if "-" in (*args.files, *args.values) or any(map(is_address, args.files)):
+        what = "stdin" if "-" in (*args.files, *args.values) else "an address"
         raise UsageError(f"{what} cannot be watched", hint="name files or directories")
     from fleetctl.cli.apply.watching.watch import watch
 
-    return watch(args.files, order_of(args), screen, recursive=args.recursive)
+    return watch(args, order_of(args), screen)
 
 
 def _desired(
@@ -219,8 +220,9 @@ def _desired(
 ) -> tuple[list[Document], dict[str, object]]:
     """The manifests and how to apply them: from the command line, or from a plan."""
     order = order_of(args)
-    if saved and args.set:
-        raise UsageError("a saved plan is applied as it was made", hint="make it with `--set`")
+    if saved and (args.set or args.values):
+        flag = "--set" if args.set else "--values"
+        raise UsageError("a saved plan is applied as it was made", hint=f"make it with `{flag}`")
     if not saved:
         return documents_meant(args, screen), order
     from fleetctl.cli.apply.plans.file import load

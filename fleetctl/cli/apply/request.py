@@ -20,15 +20,19 @@ if TYPE_CHECKING:
 
 
 def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
-    """Of -f and -R, as --set has them; with --prune there need be none."""
+    """Of -f and -R, with --values and --set; with --prune there need be none."""
     found = documents_of(
-        args.files, recursive=args.recursive, may_be_empty=args.prune, tell=screen.hint
+        args.files,
+        values=args.values,
+        recursive=args.recursive,
+        may_be_empty=getattr(args, "prune", False),
+        tell=screen.hint,
     )
     if not args.set:
         return found
-    from fleetctl.cli.apply.overrides import with_fields
+    from fleetctl.cli.apply.overrides import with_settings
 
-    return with_fields(found, args.set)
+    return with_settings(found, args.set)
 
 
 def order_of(args: Namespace) -> dict[str, object]:

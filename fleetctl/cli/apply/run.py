@@ -83,7 +83,7 @@ def run(args: Namespace, screen: Screen) -> int:
     )
     empty = dict.fromkeys(("rollout", "applyset", "max_prune"), "")
     whole = Namespace(**{**vars(args), **fields, **quiet, **empty})
-    documents, key = with_command(documents_meant(whole, screen), args.command, args.stage)
+    documents, key = with_command(_plain(documents_meant(whole, screen)), args.command, args.stage)
     state_dir = home()
     apply(state_dir, documents, order_of(whole), screen, piped=False)
     screen.talk(f"{key} runs; its output follows")
@@ -105,6 +105,13 @@ def run(args: Namespace, screen: Screen) -> int:
     if ended is not None:
         screen.error(f"{safe(key)}: {safe(ended.text('message') or ended.phase)}")
     return (task.run.exit_code if task is not None else None) or FAILED
+
+
+def _plain(documents: Sequence[Document]) -> list[Document]:
+    """With variables and overlays in them: what a run leaves out may be all that refers to one."""
+    from fleetctl.manifest.rendering.render import rendered_documents, renders
+
+    return rendered_documents(documents) if renders(documents) else list(documents)
 
 
 def with_command(

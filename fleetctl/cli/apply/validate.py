@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from fleetctl.cli.command.flags import Parser, add_allow_missing, add_manifests, said_namespace
+from fleetctl.cli.apply.request import documents_meant
+from fleetctl.cli.command.flags import (
+    Parser,
+    add_allow_missing,
+    add_manifests,
+    add_set,
+    said_namespace,
+)
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.files import documents_of
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
 
@@ -19,6 +25,7 @@ be refused by what is stored and set up here. Stores nothing and asks no cloud.
 examples:
   fleetctl validate -f sweep.yaml
   fleetctl validate -f jobs/ -f volumes.yaml
+  fleetctl validate -f jobs/ --values prod.yaml --set gpu=A100:4
   generate.py | fleetctl validate -f -
 
 exit codes:
@@ -29,6 +36,7 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     add_manifests(made)
+    add_set(made)
     add_allow_missing(made)
     return made
 
@@ -39,7 +47,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
     order: dict[str, object] = {"allowMissing": args.allow_missing, **said_namespace(args)}
     state_dir = home()
-    documents = documents_of(args.files, recursive=args.recursive, tell=screen.hint)
+    documents = documents_meant(args, screen)
     with open_readonly(state_dir) as stored:
         manifests, doubts = checked(state_dir, stored, documents, order)
     for manifest in manifests:

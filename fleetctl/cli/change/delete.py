@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.apply.consent import accepts
-from fleetctl.cli.command.flags import Parser, add_labels, add_recursive
+from fleetctl.cli.command.flags import Parser, add_labels, add_recursive, add_variables
 from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
 from fleetctl.cli.output.render import Screen
@@ -61,6 +61,7 @@ def parser(verb: str) -> Parser:
         help="delete the objects that these manifests name",
     )  # fmt: skip
     add_recursive(made)
+    add_variables(made)
     made.add_argument(
         "--ignore-not-found", action="store_true", help="what is not there is no error"
     )
@@ -143,9 +144,9 @@ def _targets(args: Namespace) -> list[Target]:
         )
     if not args.files:
         return list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
-    from fleetctl.cli.targets.manifests import chosen_of, named_objects
+    from fleetctl.cli.targets.manifests import named_objects
 
-    return named_objects(args.files, chosen_of(args), recursive=args.recursive)
+    return named_objects(args)
 
 
 def _found(targets: Sequence[Target], reading: Reading, *, ignore: bool) -> dict[str, Target]:

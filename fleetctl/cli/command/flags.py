@@ -225,9 +225,28 @@ def add_allow_missing(parser: Parser) -> None:
 
 
 def add_set(parser: Parser) -> None:
+    """`--set` and `--values`, also of fields."""
     parser.add_argument(
-        "--set", action="append", default=[], metavar="FIELD=VALUE",
-        help="give a field of each object that does work otherwise: template.resources.gpu=A100:4",
+        "--set", action="append", default=[], metavar="NAME=VALUE",
+        help="give a variable its value, or a field of each object that does work:"
+        " template.resources.gpu=A100:4",
+    )  # fmt: skip
+    _add_values(parser)
+
+
+def add_variables(parser: Parser) -> None:
+    """The same of variables alone, where files only say which objects are meant."""
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE",
+        help="with -f: give a variable its value",
+    )  # fmt: skip
+    _add_values(parser)
+
+
+def _add_values(parser: Parser) -> None:
+    parser.add_argument(
+        "--values", action="append", default=[], metavar="FILE",
+        help="values of variables: a mapping; repeatable, the last wins, and --set over all",
     )  # fmt: skip
 
 

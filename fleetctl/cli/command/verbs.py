@@ -45,6 +45,7 @@ VERBS = {
     ),
     "diff": Verb("apply.diff", "show how what is stored differs from these files", namespaced=True),
     "validate": Verb("apply.validate", "check files without storing anything", namespaced=True),
+    "render": Verb("apply.render", "print files with their variables and overlays put in"),
     "get": Verb("show.get", "list objects, tasks and attempts", Takes.OBJECTS, namespaced=True),
     "describe": Verb(
         "show.describe",
@@ -153,7 +154,7 @@ VERBS = {
 
 # Flags of kubectl and terraform that are none here, and what does that instead.
 _YES = "fleetctl apply -f FILE --yes"
-_KUSTOMIZE = "kustomize build DIR | fleetctl {verb} -f -"
+_KUSTOMIZE = "a `kind: Overlay` does the same; or `kustomize build DIR | fleetctl {verb} -f -`"
 FLAGS_ELSEWHERE = {
     "-k": _KUSTOMIZE,
     "--kustomize": _KUSTOMIZE,

@@ -10,9 +10,9 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import NotFound
 from fleetctl.common.text import safe
 from fleetctl.controllers.vocabulary.reasons import REASONS, is_reason
-from fleetctl.manifest.hints.fields import Field, look_up, manifest_field
+from fleetctl.manifest.hints.fields import Field, look_up, manifest_field, rendered_kind
 from fleetctl.manifest.hints.origins import origins
-from fleetctl.specs.kinds.registry import API_VERSION, Kind
+from fleetctl.specs.kinds.registry import API_VERSION
 from fleetctl.views.kinds import kind_of
 
 INDENT = "  "
@@ -50,15 +50,15 @@ def run(args: Namespace, screen: Screen) -> int:
         screen.data(f"REASON:   {safe(args.path)}\n\n{INDENT}{REASONS[word]}")
         return 0
     word, *path = args.path.split(".")
-    kind = kind_of(word)
-    field = _must_find(kind, word, path)
-    screen.data("\n".join(_page(kind, field, tuple(path), recursive=args.recursive)))
+    name = rendered_kind(word) or kind_of(word).name
+    field = _must_find(name, word, path)
+    screen.data("\n".join(_page(name, field, tuple(path), recursive=args.recursive)))
     return 0
 
 
-def _must_find(kind: Kind, word: str, path: Sequence[str]) -> Field:
+def _must_find(kind: str, word: str, path: Sequence[str]) -> Field:
     """Raises NotFound with the nearest field, also when only `spec` was left out."""
-    top = manifest_field(kind.name)
+    top = manifest_field(kind)
     found = look_up(top, path)
     if found.depth == len(path):
         return found.field
@@ -86,8 +86,8 @@ def _in_the_spec(top: Field, word: str, path: Sequence[str]) -> str:
     return f"did you mean `{'.'.join((word, *whole))}`?" if there else ""
 
 
-def _page(kind: Kind, field: Field, path: tuple[str, ...], *, recursive: bool) -> Iterator[str]:
-    yield f"KIND:     {kind.name}"
+def _page(kind: str, field: Field, path: tuple[str, ...], *, recursive: bool) -> Iterator[str]:
+    yield f"KIND:     {kind}"
     yield f"VERSION:  {API_VERSION}"
     if path:
         yield f"FIELD:    {'.'.join(path)}  <{field.type}>"

@@ -7,7 +7,7 @@ from argparse import Namespace
 from fleetctl.cli.command.flags import Parser
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.hints.fields import schema_text
+from fleetctl.manifest.hints.fields import rendered_kind, schema_text
 from fleetctl.views.kinds import kind_of
 
 PAGE = """\
@@ -35,5 +35,6 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     if bool(args.kind_word) == bool(args.kind):
         raise UsageError("`fleetctl schema` takes one KIND", hint="fleetctl schema BatchJob")
-    screen.data(schema_text(kind_of(args.kind_word or args.kind).name).rstrip())
+    word = args.kind_word or args.kind
+    screen.data(schema_text(rendered_kind(word) or kind_of(word).name).rstrip())
     return 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Sequence
 
-from fleetctl.cli.command.flags import Parser, add_labels, add_recursive
+from fleetctl.cli.command.flags import Parser, add_labels, add_recursive, add_variables
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.views.kinds import Target, kinds_of, target, target_of
@@ -26,6 +26,7 @@ def add_labels_and_files(made: Parser, verb: str) -> None:
         help=f"{verb} the objects that these manifests name",
     )  # fmt: skip
     add_recursive(made)
+    add_variables(made)
 
 
 def meant(args: Namespace, reading: Reading, *, working: bool) -> list[Target]:
@@ -46,9 +47,9 @@ def meant(args: Namespace, reading: Reading, *, working: bool) -> list[Target]:
         return found
     if not args.files:
         return list(dict.fromkeys(target(text, args.namespace) for text in args.objects))
-    from fleetctl.cli.targets.manifests import chosen_of, named_objects
+    from fleetctl.cli.targets.manifests import named_objects
 
-    named = named_objects(args.files, chosen_of(args), recursive=args.recursive)
+    named = named_objects(args)
     found = [one for one in named if one.kind.runs or not working]
     if not found:
         raise UsageError(f"nothing that these files name ends, so one cannot {verb} for its end")

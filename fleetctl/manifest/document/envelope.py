@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fleetctl.manifest.hints.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed
+from fleetctl.manifest.hints.fields import RENDERED_KINDS
+from fleetctl.manifest.hints.words import NOT_YET_KINDS, SYNONYMOUS_KINDS, listed, meant
 from fleetctl.manifest.messages import Finding, suggestion
 from fleetctl.manifest.problems import PROBLEMS_SHOWN_MAX, Path, escaped, value_text
 from fleetctl.specs.kinds.registry import API_VERSION, KINDS
@@ -70,11 +71,12 @@ def envelope(data: Mapping[str, Any]) -> Iterator[Finding]:
     elif kind in NOT_YET_KINDS:
         yield Finding(("kind",), ("kind",), f" is `{kind}`, which is not supported yet")
     else:
-        yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}", _kind_hint(kind))
+        yield _wrong(data, "kind", f"it must be one of {listed(KINDS)}", kind_hint(kind))
 
 
-def _kind_hint(kind: str) -> str:
-    hint = SYNONYMOUS_KINDS.get(kind.lower())
+def kind_hint(kind: str) -> str:
+    """The kind that was meant, or all that there are."""
+    hint = SYNONYMOUS_KINDS.get(kind.lower()) or meant(kind, (*KINDS, *RENDERED_KINDS))
     return f"did you mean `{hint}`?" if hint else suggestion(kind, list(KINDS))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+MANIFEST, VALUES, SET = "", "values", "set"  # roles of a document
 FILE_BYTES_MAX = 8 * 1024 * 1024  # about 15,000 manifests of ordinary size
 FILES_MAX = 10_000
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -24,7 +25,8 @@ class Document(NamedTuple):
     """A text to load; it may hold many YAML documents. A named tuple: it is made on a fast path.
 
     path: as the person named it, for messages. dir: absolute; relative paths inside begin there.
-    refused: why the file could not be read; `load` reports it beside all other problems.
+    refused: why the file could not be read; `load` reports it beside all other problems. role: of
+    a text that is no manifest: MANIFEST, VALUES (of variables, a mapping), SET (one, `NAME=VALUE`).
     """
 
     path: str
@@ -32,6 +34,7 @@ class Document(NamedTuple):
     dir: str
     refused: str = ""
     hint: str = ""
+    role: str = ""
 
 
 def read_documents(

@@ -15,6 +15,8 @@ import fleetctl.specs
 
 ANY_NAME = "<name>"  # the key of a map that is the author's own
 _STATUS = "status"
+# Documents whose schemas are shipped beside those of kinds.
+RENDERED_KINDS = ("Variables", "Overlay")
 
 
 class Field(NamedTuple):
@@ -80,9 +82,15 @@ def manifest_field(kind: str) -> Field:
     """The whole manifest of that kind."""
     schema = json.loads(schema_text(kind))
     definitions = schema["$defs"]
-    schema["properties"].pop(_STATUS)  # nobody writes it
-    of_spec = definitions[f"{kind}Spec"].get("description", "")
+    schema["properties"].pop(_STATUS, None)  # nobody writes it
+    described = definitions.get(f"{kind}Spec", schema)
+    of_spec = described.get("description", "")
     return Field("", {"description": of_spec}, (schema,), definitions, True)
+
+
+def rendered_kind(word: str) -> str:
+    """The name of a document that is no object, which a person means; else empty."""
+    return next((it for it in RENDERED_KINDS if it.lower() == word.lower()), "")
 
 
 class Found(NamedTuple):

@@ -21,7 +21,10 @@ _SWEEP = re.compile(r"(?:https?://[^/]+/)?([^/\s]+)/([^/\s]+)/(?:sweeps/)?([^/\s
 _SIZES = frozenset({"memory", "disk", "size"})
 WHOLE_MAX = 1e15  # a float holds every whole number below
 
-UNEXPANDED = "variables are not expanded in a manifest: `envsubst < FILE | fleetctl apply -f -`"
+UNEXPANDED = (
+    "those of a shell are not expanded in a manifest: declare one in `kind: Variables` and write"
+    ' `"${{ name }}"`, or use `envsubst < FILE | fleetctl apply -f -`'
+)
 
 
 def of_value(sort: str, path: Path, value: Any) -> str:

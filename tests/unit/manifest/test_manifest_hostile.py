@@ -23,6 +23,7 @@ pytestmark = pytest.mark.xdist_group("hostile manifests")
 Reader = subprocess.Popen[str]
 
 HEAD = "apiVersion: fleetctl.dev/v1alpha1\nkind: BatchJob\nmetadata: {name: x}\n"
+VARIABLES = "apiVersion: fleetctl.dev/v1alpha1\nkind: Variables\nvariables:\n  "
 # Reads paths, and tries each in a fork: the imports are paid once, and a fork's peak is its own.
 PROGRAM = """
 import json, os, resource, sys
@@ -50,7 +51,17 @@ for line in sys.stdin:
         print(json.dumps({"said": "accepted", "peak": 0, "died": True}), flush=True)
 """
 
+REFERS = f"---\n{HEAD}spec:\n  a:\n" + "  - ${{ v }}\n" * 20_000
 BOMBS = {
+    "a text that is put in many times": VARIABLES
+    + f"v: {{type: string, default: {'x' * 10_000}}}\n{REFERS}",
+    "a list that is put in many times": VARIABLES
+    + f"v: {{type: list, default: [{'x, ' * 10_000}]}}\n{REFERS}",
+    "unknown variables in many documents": f"{VARIABLES}v: {{type: string, default: x}}\n"
+    + f"---\n{HEAD}spec: {{template: {{script: '${{{{ w }}}}'}}}}\n" * 3_000,
+    "variables that nobody uses": VARIABLES
+    + "  ".join(f"v{n}: {{type: string, default: x}}\n" for n in range(900))
+    + f"---\n{HEAD}spec: {{}}\n" * 1_000,
     "a billion laughs": "a: &a [x, x]\n"
     + "".join(
         f"{chr(98 + n)}: &{chr(98 + n)} [*{chr(97 + n)}, *{chr(97 + n)}]\n" for n in range(20)

@@ -5,29 +5,28 @@ from typing import Any
 
 import pytest
 
-from fleetctl.manifest.schemas import DIRECTORY, path_of, schema_of, text_of
-from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.manifest.schemas import DIRECTORY, DOCUMENTS, path_of, schema_of, text_of
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(DOCUMENTS))
 def test_the_schema_of_a_kind_is_up_to_date(kind: str) -> None:
     written = path_of(kind).read_text(encoding="utf-8")
     assert written == text_of(kind), "run `python -m fleetctl.manifest.schemas`"
 
 
 def test_there_is_a_schema_for_each_kind_and_no_other() -> None:
-    assert {it.name for it in DIRECTORY.iterdir()} == {path_of(kind).name for kind in KINDS}
+    assert {it.name for it in DIRECTORY.iterdir()} == {path_of(kind).name for kind in DOCUMENTS}
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(DOCUMENTS))
 def test_every_reference_inside_a_schema_leads_somewhere(kind: str) -> None:
     schema = schema_of(kind)
     references = set(_references(schema))
-    assert references
+    assert references or not schema["$defs"]
     assert references == {f"#/$defs/{name}" for name in schema["$defs"]}
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(DOCUMENTS))
 def test_every_field_of_a_schema_says_what_it_is(kind: str) -> None:
     schema = schema_of(kind)
     silent = [

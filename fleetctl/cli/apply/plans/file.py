@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.common.errors import Conflict, NotFound, UsageError
-from fleetctl.manifest.files.documents import Document, is_address, read_documents
+from fleetctl.manifest.files.documents import SET, Document, is_address, read_documents
 
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change
@@ -43,7 +43,7 @@ def save(
     kept = {
         "form": FORM,
         "documents": [document._asdict() for document in documents],
-        "files": {it.path: _digest(it.text) for it in documents if _is_file(it.path)},
+        "files": {it.path: _digest(it.text) for it in documents if _is_file(it)},
         "order": dict(order),
         "expected": {
             "store": stored.store_id,
@@ -98,9 +98,9 @@ def _read(path: str) -> dict[str, dict]:  # type: ignore[type-arg]
     return kept
 
 
-def _is_file(path: str) -> bool:
-    """Neither standard input nor an address: what was read there stands in the plan."""
-    return path != "-" and not is_address(path)
+def _is_file(document: Document) -> bool:
+    """Not standard input, an address or a flag: what was read there stands in the plan."""
+    return document.path != "-" and document.role != SET and not is_address(document.path)
 
 
 def _digest(text: str) -> str:

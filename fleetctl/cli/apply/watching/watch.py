@@ -7,6 +7,7 @@ nothing. Never asks; what would lose running work needs `--yes`.
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from fleetctl.cli.apply.screens.outcomes import show
 from fleetctl.cli.apply.watching.reread import Reread
 from fleetctl.cli.follow.supervise import detached
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.targets.files import documents_of
+from fleetctl.cli.targets.files import assignment, documents_of
 from fleetctl.common.errors import FleetctlError, NotFound
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
@@ -37,16 +38,15 @@ AWAY_S, AWAY_LOOK_S = 0.5, 0.01
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".csv")  # of `tasks.fromFile`
 
 
-def watch(
-    files: Sequence[str], order: Mapping[str, object], screen: Screen, *, recursive: bool = False
-) -> int:
+def watch(args: Namespace, order: Mapping[str, object], screen: Screen) -> int:
     """130 after Ctrl-C. Raises NotFound when a file is not there at the start."""
-    turns = _Turns(files, order, screen)
-    read = partial(documents_of, files, recursive=recursive, may_be_empty=bool(order.get("prune")))
+    files: Sequence[str] = args.files
+    turns = _Turns(order, screen)
+    read = partial(_read, args)
     turns.take(read())
     announced, code = False, Reread()
     try:
-        for touched in _saves(files, recursive=recursive):
+        for touched in _saves([*files, *args.values], recursive=args.recursive):
             if not announced:
                 # The first look comes when the watching has begun: said earlier it would not hold.
                 screen.talk(f"watching {' '.join(map(safe, files))}; Ctrl-C ends the watching")
@@ -58,15 +58,16 @@ def watch(
     except KeyboardInterrupt:
         pass
     keys = [key for key in turns.keys if not key.startswith(("volume/", "secret/"))]
-    again = " ".join(f"-f {name}" for name in files) + (" -R" if recursive else "")
+    again = " ".join(f"-f {name}" for name in files) + (" -R" if args.recursive else "")
+    again += "".join(f" --values {it}" for it in args.values)
+    again += "".join(f" --set {it}" for it in args.set)
     return detached(keys or list(turns.keys), f"fleetctl apply {again} --watch", screen)
 
 
 class _Turns:
     """What was applied last, so that only news is told."""
 
-    def __init__(self, files: Sequence[str], order: Mapping[str, object], screen: Screen) -> None:
-        self._files = files
+    def __init__(self, order: Mapping[str, object], screen: Screen) -> None:
         self._order = order
         self._screen = screen
         self._told = ""  # the last error: it is told once, however often the file is touched
@@ -86,6 +87,8 @@ class _Turns:
                 self._screen.error(str(error), hint=error.hint)
                 self._screen.talk("nothing was applied; the old state stays")
             self._told = str(error)
+            # What overlays are made of may be what is wrong, and is to be looked at again.
+            self.read = tuple(dict.fromkeys((*self.read, *_bases_of(documents))))
             return
         self._told = ""
         read = reply.get("read")
@@ -102,6 +105,22 @@ class _Turns:
             self._screen.talk(f"-- {time.strftime('%H:%M:%S')}")
         show(news, reply if news else {}, self._screen)
         self._screen.flush()
+
+
+def _read(args: Namespace) -> list[Document]:
+    """A setting of what is no variable is told by the loader: variables come and go with edits."""
+    found = documents_of(
+        args.files, values=args.values, recursive=args.recursive, may_be_empty=args.prune
+    )
+    return [*found, *map(assignment, args.set)]
+
+
+def _bases_of(documents: Sequence[Document]) -> tuple[str, ...]:
+    if not any("Overlay" in it.text for it in documents):
+        return ()
+    from fleetctl.manifest.rendering.render import bases_named
+
+    return bases_named(documents)
 
 
 def _saves(files: Sequence[str], *, recursive: bool) -> Iterator[bool]:

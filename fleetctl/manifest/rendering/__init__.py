@@ -1,0 +1,4 @@
+"""From documents to manifests that are whole: variables put in, overlays laid over their bases.
+
+Called by loader.py before anything is checked against a model, and by `render`, which shows it.
+"""

@@ -1,0 +1,160 @@
+"""Strategic merge, in kustomize's words: mappings are merged field by field, `null` takes a field
+away, lists are replaced as a whole - but for those whose entries have a name, which are merged one
+by one. `$patch: delete` takes an entry or a field away, `$patch: replace` puts a mapping in the
+place of the old one.
+
+What is merged keeps where each piece of it was written, so that what is wrong with it later is told
+at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleetctl.manifest.messages import Finding, suggestion
+from fleetctl.manifest.positions import Written
+from fleetctl.manifest.problems import Path, value_text
+from fleetctl.manifest.rendering.parts import Parts
+
+# Lists whose entries a patch changes one by one, and what tells them apart.
+MERGE_KEYS = {"env": "name", "services": "name", "stages": "name", "volumes": "name"}
+HINTS_MAX, NEAR_MAX = 20, 1_000  # of one patch, and names that are compared
+DIRECTIVE, DELETE, REPLACE = "$patch", "delete", "replace"
+
+
+@dataclass(slots=True)
+class Merge:
+    """One patch that is laid over a tree. parts: of the merged tree, what stands elsewhere than its
+    path says. found: what is wrong with the patch, by its own paths.
+    """
+
+    patch: Written
+    parts: Parts
+    found: list[Finding]
+
+    def mapping(self, old: dict[str, Any], new: dict[str, Any], at: Path, there: Path) -> None:
+        """Change `old` in place. at: its path in the merged tree; there: that of `new` in the
+        patch.
+        """
+        for key, value in new.items():
+            path, source = (*at, key), (*there, key)
+            if key == DIRECTIVE:
+                self._unknown(value, source)
+            elif value is None or _directive(value) == DELETE:
+                if key not in old:
+                    hint = self._meant(key, old)
+                    self.found.append(
+                        Finding(source, path, " takes away what is not there", hint, at_key=True)
+                    )
+                old.pop(key, None)
+                self.parts.forget(path)
+            else:
+                self._field(old, key, value, path, source)
+
+    def _field(self, old: dict[str, Any], key: str, value: Any, path: Path, source: Path) -> None:
+        here = old.get(key)
+        if isinstance(value, dict):
+            if isinstance(here, list) and key == "env":
+                here = old[key] = _as_mapping(here)
+            if isinstance(here, dict) and _directive(value) != REPLACE:
+                self.mapping(here, value, path, source)
+                return
+            value = {name: it for name, it in value.items() if name != DIRECTIVE}
+        elif isinstance(value, list) and isinstance(here, list) and _named(key, here, value):
+            old[key] = self._entries(here, value, MERGE_KEYS[key], path, source)
+            return
+        old[key] = value
+        self.parts.put(path, (self.patch, source))
+
+    def _entries(
+        self, old: list[Any], new: list[Any], name: str, path: Path, source: Path
+    ) -> list[Any]:
+        """Old ones in their order, then new ones."""
+        origins = {entry[name]: self.parts.origin((*path, at)) for at, entry in enumerate(old)}
+        inner = {entry[name]: self.parts.below((*path, at)) for at, entry in enumerate(old)}
+        entries = {entry[name]: entry for entry in old}
+        self.parts.forget(path)
+        changes: list[tuple[dict[str, Any], Path]] = []
+        for number, entry in enumerate(new):
+            word, there = entry[name], (*source, number)
+            directive = _directive(entry)
+            bare = {key: it for key, it in entry.items() if key != DIRECTIVE}
+            if directive == DELETE:
+                if entries.pop(word, None) is None:
+                    hint = self._meant(str(word), entries)
+                    message = f" takes away `{word}`, which is not there"
+                    self.found.append(Finding(there, path, message, hint))
+            elif word in entries and directive != REPLACE:
+                changes.append((bare, there))
+            else:
+                entries[word], inner[word] = bare, {}
+                origins[word] = (self.patch, there)
+        numbers = {word: number for number, word in enumerate(entries)}
+        for word, number in numbers.items():
+            self.parts.put((*path, number), origins[word])
+            for rest, origin in inner[word].items():
+                self.parts.add((*path, number, *rest), origin)
+        for change, there in changes:
+            word = change[name]
+            if word in entries:
+                self.mapping(entries[word], change, (*path, numbers[word]), there)
+        return list(entries.values())
+
+    def _meant(self, word: str, known: Collection[Any]) -> str:
+        """Looked for while somebody may read it."""
+        if not known or len(self.found) > HINTS_MAX or len(known) > NEAR_MAX:
+            return ""
+        return suggestion(word, [str(it) for it in known])
+
+    def _unknown(self, value: object, source: Path) -> None:
+        if value != REPLACE:
+            message = f" is {value_text(value)}; it must be `{DELETE}` or `{REPLACE}`"
+            self.found.append(Finding(source, source, message))
+
+
+def _directive(value: Any) -> Any:
+    return value.get(DIRECTIVE) if isinstance(value, dict) else None
+
+
+def _named(key: str, *lists: list[Any]) -> bool:
+    """Whether all entries have the name that this field's entries are told apart by, once each."""
+    name = MERGE_KEYS.get(key)
+    if name is None:
+        return False
+    for entries in lists:
+        words = [it.get(name) if isinstance(it, dict) else None for it in entries]
+        if not all(isinstance(it, str) for it in words) or len(set(words)) < len(words):
+            return False
+    return True
+
+
+def _as_mapping(entries: list[Any]) -> Any:
+    """The list form of `env`; what is not that stays."""
+    if not all(isinstance(it, dict) and set(it) == {"name", "value"} for it in entries):
+        return entries
+    return {it["name"]: it["value"] for it in entries}
+
+
+def paths_in(value: Mapping[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Of a manifest or a part of one, where it names files relative to its own: what holds the
+    path, and the key.
+    """
+    spec = value.get("spec")
+    if not isinstance(spec, dict):
+        return
+    template = spec.get("template")
+    for holder in (spec, template):
+        source = holder.get("source") if isinstance(holder, dict) else None
+        if isinstance(source, dict) and isinstance(source.get("path"), str):
+            yield source, "path"
+    tasks = spec.get("tasks")
+    for within, key, inner in ((tasks, "fromFile", "path"), (spec, "searchFrom", "file")):
+        if not isinstance(within, dict):
+            continue
+        named = within.get(key)
+        if isinstance(named, str):
+            yield within, key
+        elif isinstance(named, dict) and isinstance(named.get(inner), str):
+            yield named, inner
