@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
@@ -23,7 +24,7 @@ from fleetctl.providers.kubernetes.manifests import entry, jobs
 from fleetctl.providers.kubernetes.manifests.images import image_of
 from fleetctl.providers.kubernetes.runs import statuses, story
 from fleetctl.providers.kubernetes.runs.cluster import Cluster
-from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes
+from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes, handle_of
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.creates import Making, Makings
@@ -108,11 +109,11 @@ class Creating:
         )
         job = await self._posted(cluster, request, jobs.job(made, link.settings))
         cluster.note_job(job)
-        pod = await self._running(cluster, request, job)
-        name = statuses.name_of(pod)
-        if not statuses.is_over(pod):
-            await self._finish(link, request, name)
-        return f"{statuses.name_of(job)}/{name}"
+        with _perhaps_made():
+            pod = await self._running(cluster, request, job)
+            if not statuses.is_over(pod):
+                await self._finish(link, request, statuses.name_of(pod))
+        return handle_of(job, pod)
 
     async def _posted(self, cluster: Cluster, request: RunRequest, body: Object) -> Object:
         what = f"the job of run `{request.run}` cannot be made"
@@ -266,6 +267,16 @@ class Creating:
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
         whole_s = task_s + LIFE_SLACK_S + self._settings.begin_s
         return max(usual_s, whole_s) if request.reusable else whole_s
+
+
+@contextmanager
+def _perhaps_made() -> Iterator[None]:
+    """Reasons such as RateLimited say that a create was not accepted: here, one was."""
+    try:
+        yield
+    except Unavailable as error:
+        error.perhaps_made = True
+        raise
 
 
 def _failed(request: RunRequest, why: str) -> Unavailable:
