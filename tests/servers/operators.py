@@ -150,8 +150,16 @@ class Operator:
         words = ("operator", "--lease-namespace", NAMESPACE, *words)
         self.process = Forked(words, env=env, streams=[empty, log, log])
 
+    @property
+    def pid(self) -> str:
+        return str(self.process._process.pid)
+
     def leads(self) -> bool:
-        return "operator: leads lease" in self.log.read_text() if self.log.exists() else False
+        return "operator: leads lease" in self.told()
+
+    def told(self) -> str:
+        """Its log so far."""
+        return self.log.read_text() if self.log.exists() else ""
 
     def stop(self) -> int:
         with contextlib.suppress(ProcessLookupError):

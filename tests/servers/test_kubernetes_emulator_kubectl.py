@@ -122,6 +122,14 @@ def test_commands_files_and_ports_of_a_pod_are_reached(
     until(lambda: not [it for it in cluster.processes() if "serves" in it["pod"]])
 
 
+def test_who_runs_a_pod_is_attached_to_it(cluster: KubernetesEmulator, kubectl: Kube) -> None:
+    script = 'while read -r word; do echo "got $word"; done; exit 5'
+    words = ["run", "attached", "-i", "--quiet", "--image=busybox:1.37", "--restart=Never"]
+    ran = kubectl(*words, "--", "sh", "-c", script, stdin="a\nb\n")
+    assert ran.code == 5
+    assert kubectl.ok("logs", "attached") == "got a\ngot b\n"
+
+
 def test_who_may_what_is_told(cluster: KubernetesEmulator, kubectl: Kube) -> None:
     def may() -> str:
         return kubectl("auth", "can-i", "list", "pods", "--as", "bob").out

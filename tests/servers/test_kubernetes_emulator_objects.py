@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -110,6 +111,13 @@ def test_a_watch_goes_on_where_it_was_left(asking: Asking, cluster: KubernetesEm
     with pytest.raises(ApiException) as expired:
         seen(asking, version)
     assert expired.value.status == 410
+    # After the error the stream ends, long before its time.
+    answer = asking.list(
+        watch=True, resource_version=version, timeout_seconds=600, _preload_content=False
+    )
+    (line,) = answer.data.splitlines()
+    told = json.loads(line)
+    assert (told["type"], told["object"]["reason"]) == ("ERROR", "Expired")
 
 
 def seen(asking: Asking, version: str) -> list[tuple[str, str, int]]:

@@ -81,7 +81,7 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _for_cluster(args: Namespace, text: str, screen: Screen) -> int:
     from fleetctl.manifest import Document, load
-    from fleetctl.manifest.files.cluster import for_cluster
+    from fleetctl.manifest.cluster import for_cluster
 
     here = str(Path.cwd() if args.file == "-" else Path(args.file).resolve().parent)
     document = Document(args.file, text, here)

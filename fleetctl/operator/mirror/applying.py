@@ -12,7 +12,7 @@ from fleetctl.apply.consent import NeedsConsent
 from fleetctl.common.errors import Conflict, FleetctlError, StoreError
 from fleetctl.kubernetes.connection import Object
 from fleetctl.manifest import ManifestErrors
-from fleetctl.manifest.files.cluster import files_in
+from fleetctl.manifest.cluster import files_in
 from fleetctl.manifest.problems import joined
 from fleetctl.operator.crds.definition import GROUP
 from fleetctl.operator.mirror.entries import Entry

@@ -13,7 +13,7 @@ from fleetctl.kubernetes.informer import Key, version_of
 from fleetctl.operator.crds.definition import GROUP, VERSION
 from fleetctl.operator.mirror.decide import Tried
 from fleetctl.operator.mirror.statuses import Refusal, Writes
-from fleetctl.operator.mirror.wanted import digest_of, store_namespace
+from fleetctl.operator.mirror.wanted import APPROVE, digest_of, store_namespace
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
 
@@ -81,12 +81,28 @@ def lightened(found: Object) -> None:
         annotations.pop("kubectl.kubernetes.io/last-applied-configuration", None)
 
 
+# What decisions read of an object's metadata; see wanted.py.
+_KEPT = (
+    *("name", "namespace", "uid", "generation", "resourceVersion"),
+    *("finalizers", "deletionTimestamp"),
+)
+
+
 def let_go(found: Object) -> None:
-    """Of one that is over and told, its digest is enough: ten thousand specs are much memory."""
-    if "digest" not in found:
+    """Of one that is over and told, who it is and its digest are enough: ten thousand of them whole
+    are hundreds of megabytes. In place.
+    """
+    if is_whole(found):
         found["digest"] = digest_of(found)
-        found.pop("spec", None)
+        metadata = found["metadata"]
+        approved = (metadata.get("annotations") or {}).get(APPROVE)
+        found["metadata"] = {key: metadata[key] for key in _KEPT if key in metadata}
+        if approved is not None:
+            found["metadata"]["annotations"] = {APPROVE: approved}
+        for key in [it for it in found if it not in ("metadata", "digest")]:
+            del found[key]
 
 
-def has_spec(found: Object) -> bool:
+def is_whole(found: Object) -> bool:
+    """Whether it has its spec and status, or was let go of."""
     return "digest" not in found

@@ -17,10 +17,10 @@ from fleetctl.controllers.model import Resource
 from fleetctl.engine.shared.queue import Queue
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.kubernetes.connection import Connection, Object
-from fleetctl.kubernetes.informer import Informer, key_of
+from fleetctl.kubernetes.informer import Informer, key_of, version_of
 from fleetctl.operator.mirror.applying import Applier
 from fleetctl.operator.mirror.decide import Stored, Todo, Tried, todo
-from fleetctl.operator.mirror.entries import Entry, collection, has_spec, let_go, lightened
+from fleetctl.operator.mirror.entries import Entry, collection, is_whole, let_go, lightened
 from fleetctl.operator.mirror.wanted import Wanted, origin_of, wanted_of
 from fleetctl.operator.mirror.writing import Writer
 from fleetctl.specs.kinds.registry import KINDS, Kind
@@ -214,7 +214,7 @@ class Mirror:
         elif step is Todo.RELEASE:
             await self._writer.release(entry, found)
         elif step is Todo.APPLY:
-            if not has_spec(found):
+            if not is_whole(found):
                 await self._look(entry)  # and with its spec it is decided about again
             else:
                 await self._apply(entry, found, wanted)
@@ -263,11 +263,19 @@ class Mirror:
         seen = self._seen(row)
         if seen is None and entry.refusal is None:
             return
+        if not is_whole(found):
+            await self._look(entry)
+            found = entry.fresh
+            if found is None:
+                return
         due_at_s = await self._writer.tell(entry, found, seen)
         if due_at_s is not None:
             self._mark(entry.key, due_at_s)
-        elif cached is not None and seen is not None and entry.refusal is None and seen.over:
+            return
+        over = seen is not None and seen.over and entry.refusal is None
+        if over and cached is not None and version_of(cached) == version_of(found):
             let_go(cached)
+            entry.fresh = None
 
     def _seen(self, row: Resource | None) -> View | None:
         if row is None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from fleetctl.manifest.files.documents import Document
+from fleetctl.manifest.files.documents import Document, read_documents
 from fleetctl.manifest.loader import faults
+from fleetctl.manifest.rendering.render import rendered_values
 from fleetctl.manifest.yaml.emit import to_yaml
-from fleetctl.manifest.yaml.reader import read
 from fleetctl.operator.crds.columns import cell_name
 from fleetctl.operator.crds.definition import definition_of
 from fleetctl.operator.crds.write import file_of, files
@@ -85,8 +85,7 @@ def examples() -> list[Path]:
 
 @pytest.mark.parametrize("path", examples(), ids=lambda it: it.name)
 def test_examples_pass_and_no_field_of_them_is_pruned(path: Path) -> None:
-    for root in read(str(path), path.read_text()).roots:
-        document = root.value
+    for document in rendered_values(read_documents([str(path)])):
         if not isinstance(document, dict) or document.get("apiVersion") != API_VERSION:
             continue
         if document.get("kind") not in KINDS:

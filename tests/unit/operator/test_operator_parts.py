@@ -11,7 +11,7 @@ import yaml
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource
-from fleetctl.manifest.files.cluster import for_cluster
+from fleetctl.manifest.cluster import for_cluster
 from fleetctl.manifest.files.documents import read_documents
 from fleetctl.manifest.loader import load
 from fleetctl.operator.fence import LeaseLost, fenced

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.manifest.files.cluster import files_in
+from fleetctl.manifest.cluster import files_in
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import load
-from fleetctl.operator.mirror.entries import Entry, has_spec, let_go, lightened
+from fleetctl.operator.mirror.entries import Entry, is_whole, let_go, lightened
 from fleetctl.operator.mirror.wanted import (
     APPROVE,
     FINALIZER,
@@ -57,10 +57,14 @@ def test_a_settled_object_keeps_its_digest_without_its_spec() -> None:
     digest = wanted_of(found).origin.digest
     lightened(found)
     let_go(found)
-    assert not has_spec(found)
+    assert not is_whole(found)
     assert wanted_of(found).origin.digest == digest
-    assert "spec" not in found
+    assert set(found) == {"metadata", "digest"}
     assert last not in json.dumps(found)
+    held = custom(annotations={APPROVE: digest, "note": "x"}, finalizers=[FINALIZER])
+    before = wanted_of(held)
+    let_go(held)
+    assert wanted_of(held) == before
 
 
 def test_an_answer_is_newer_than_a_cache_that_lags() -> None:

@@ -121,7 +121,7 @@ class Watch:
         self._pending: deque[bytes] = deque()
         self._wake = asyncio.Event()
         self._columns_told = False
-        self._seen_rv = store.rv
+        self._failed = False  # an error has been told, after which nothing comes
 
     async def serve(self, request: web.BaseRequest, cut: Cut) -> web.StreamResponse:
         """Until its time is over, the client goes, or `cut` says so."""
@@ -146,7 +146,7 @@ class Watch:
                     bookmark_at = now + BOOKMARK_S
                     self._pending.append(self._bookmark())
                     continue
-                if now >= ends_at:
+                if now >= ends_at or (self._failed and not self._pending):
                     break
                 await self._sleep(min(ends_at, bookmark_at if self._bookmarks() else ends_at) - now)
             if cut.now():
@@ -195,6 +195,7 @@ class Watch:
             yield from self._lines(event)
 
     def _error(self, error: ApiError) -> bytes:
+        self._failed = True
         return dumps({"type": "ERROR", "object": error.status()}) + b"\n"
 
     def expire(self) -> None:
@@ -205,6 +206,8 @@ class Watch:
         self._wake.set()
 
     def _on_event(self, event: Event) -> None:
+        if self._failed:
+            return
         self._pending.extend(self._lines(event))
         self._wake.set()
 

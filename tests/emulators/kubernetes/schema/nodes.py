@@ -7,6 +7,7 @@ OpenAPI document, with the markers that merging needs.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,12 @@ OBJECT: Node = {"type": "object"}
 @functools.cache
 def definitions() -> dict[str, Node]:
     """By the names of the OpenAPI document."""
-    import kubernetes_validate
-
-    here = Path(kubernetes_validate.__file__).parent
-    path = here / f"kubernetes-json-schema/{SERVER}-local/_definitions.json"
-    found: dict[str, Node] = json.loads(path.read_bytes())["$defs"]
-    return found
+    # Not imported, which would take longer than to read it: its data alone are of use here.
+    found = importlib.util.find_spec("kubernetes_validate")
+    assert found is not None and found.origin is not None
+    path = Path(found.origin).parent / f"kubernetes-json-schema/{SERVER}-local/_definitions.json"
+    told: dict[str, Node] = json.loads(path.read_bytes())["$defs"]
+    return told
 
 
 @functools.cache

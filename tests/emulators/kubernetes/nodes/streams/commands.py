@@ -70,7 +70,8 @@ class Executions:
                 else:
                     news.cancel()
             if over.done():
-                await socket.send_bytes(bytes([STATUS]) + _packed(status_of(over.result())))
+                # To be attached went well, whatever the container's code is.
+                await socket.send_bytes(bytes([STATUS]) + _packed(status_of(0)))
         finally:
             container.log.listeners.discard(told)
             reading.cancel(), over.cancel()

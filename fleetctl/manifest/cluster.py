@@ -13,7 +13,7 @@ from typing import Any
 
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.includes import include
-from fleetctl.manifest.files.lists import read_manifests
+from fleetctl.manifest.rendering.render import rendered_values
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.packages import LOCAL
 
@@ -50,8 +50,7 @@ def for_cluster(document: Document, namespace: str) -> tuple[list[dict[str, Any]
     written into the spec where it has a place for what they hold.
     """
     made, notes = [], []
-    for root in read_manifests(document.path, document.text).roots:
-        data = root.value
+    for data in rendered_values([document]):
         kind = KINDS[data["kind"]]
         include(data, document)
         metadata = dict(data["metadata"])
