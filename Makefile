@@ -9,12 +9,12 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 # Tests and measurements keep away from the state of who runs them; the demo leaves its sweep where
 # the next command looks.
-unit bench simulate soak live-modal live-daytona test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+unit bench simulate soak live-modal live-daytona live-kubernetes test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo check test lint unit docs reference image bench simulate soak live-modal \
-	live-daytona sdk-bounds oracle test-frameworks lock clean
+	live-daytona live-kubernetes sdk-bounds oracle test-frameworks lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
@@ -32,6 +32,7 @@ help:
 	@echo "make oracle    what W&B's own search library says, anew; needs a registry, and minutes"
 	@echo "make live-modal  the suite of all providers at the real Modal; needs a token, costs cents"
 	@echo "make live-daytona  the same at the real Daytona; needs a key, costs cents"
+	@echo "make live-kubernetes  the same in a namespace of its own of the current context's cluster"
 
 setup: .venv/ready
 
@@ -115,6 +116,9 @@ live-modal: setup
 
 live-daytona: setup
 	$(BIN)/python -m tests.live daytona
+
+live-kubernetes: setup
+	$(BIN)/python -m tests.live kubernetes
 
 # The golden values of tests/golden/sweeps, by W&B's own library in an environment of its own.
 oracle: .oracle/ready

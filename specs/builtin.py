@@ -23,11 +23,13 @@ class Sort(NamedTuple):
 SORTS = {
     "daytona": Sort(accounts=(("apiKeyEnv",),), extras=("apiUrl", "target")),
     "endpoint": Sort(here=True),
+    "kubernetes": Sort(accounts=(("context",), ("kubeconfig",), ("context", "kubeconfig"))),
     "local": Sort(here=True),
     "modal": Sort(accounts=(("profile",), ("tokenIdEnv", "tokenSecretEnv"))),
 }
 BUILT_IN = tuple(SORTS)
 DEFAULT_PROVIDER = "local"  # where work runs of which nobody says where
+CLUSTER = "kubernetes"  # whose Provider objects have a block of that name
 PROMPT_PROVIDER = "endpoint"  # where prompts are asked, and nothing else is
 
 

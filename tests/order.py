@@ -28,6 +28,7 @@ LONGEST = (
     "docs/test_seeds.py",
     "unit/guest/test_remote_beginning.py",
     "contracts/test_provider_daytona.py",
+    "contracts/test_provider_kubernetes.py",
     "servers/test_accounts.py",
     "docs",
     "contracts",

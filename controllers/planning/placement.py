@@ -20,6 +20,7 @@ _SPILL_REASONS = {
     "NoCapacity": "NoCapacity",
     "NoSuchMachine": "NoCapacity",
     "Queued": "NoCapacity",
+    "Unschedulable": "NoCapacity",
     "Quota": "QuotaExceeded",
     "SpendLimit": "QuotaExceeded",
     "Suspended": "QuotaExceeded",

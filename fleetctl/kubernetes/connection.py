@@ -45,7 +45,9 @@ TRIES = 4
 BACKOFF_S, BACKOFF_MAX_S = 0.2, 5.0
 # A watch that is silent for longer than this is dead: bookmarks come about every minute.
 WATCH_SILENCE_S = 90.0
+# Each live run of the provider holds a websocket, and calls go beside them.
 CONNECTIONS_MAX = 2000
+LEFT_MAX = 8  # clients of older tokens, whose streams go on
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Safe to make again although nobody knows what became of the last try.
 IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
@@ -59,6 +61,8 @@ class Connection:
     ) -> None:
         self._load = load
         self.client, self.namespace = client, at
+        self._left: list[ApiClient] = []  # of tokens that ran out
+        self._logging_in = asyncio.Lock()
         self._random = Random()  # noqa: S311 - jitter
         # Every request that was made: (method, path); for who has to know what rights are needed.
         self.on_request: Callable[[str, str], None] | None = None
@@ -185,7 +189,8 @@ class Connection:
             raise _lost(f"GET {path}", ConnectionError(str(error))) from error
 
     async def close(self) -> None:
-        await self.client.close()
+        for client in (*self._left, self.client):
+            await client.close()
 
     async def _headers(self) -> dict[str, str]:
         """Who asks."""
@@ -218,10 +223,21 @@ class Connection:
         return made.response
 
     async def _log_in_again(self) -> None:
-        """A token that ran out: the kubeconfig, or its plugin, may have a newer one."""
-        old = self.client
-        self.client, self.namespace = await self._load()
-        await old.close()
+        """A token that ran out: the kubeconfig, or its plugin, may have a newer one. What streams
+        with the older one goes on: closed under it, a watch would wait for ever.
+        """
+        before = self.client
+        async with self._logging_in:
+            if self.client is not before:
+                return  # somebody else was first
+            made, namespace = await self._load()
+            if await _credentials(made) == await _credentials(before):
+                await made.close()
+                return
+            self.client, self.namespace = made, namespace
+            self._left.append(before)
+            if len(self._left) > LEFT_MAX:
+                await self._left.pop(0).close()
 
 
 async def connect(*, context: str = "", kubeconfig: str = "") -> Connection:
@@ -267,6 +283,10 @@ async def _loaded(context: str, kubeconfig: str) -> tuple[ApiClient, str]:
             f"{where}the kubeconfig `{file}` cannot be used: {error}",
             hint="`kubectl config get-contexts` lists what there is; KUBECONFIG names another file",
         ) from error
+
+
+async def _credentials(client: ApiClient) -> object:
+    return await client.configuration.auth_settings(), client.configuration.host
 
 
 async def _lines(content: Any) -> AsyncIterator[bytes]:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.placement import UsdPerHour
-from fleetctl.specs.builtin import BUILT_IN, SORTS
+from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
 from fleetctl.specs.values.scalars import (
     Count,
     CredentialVariable,
@@ -50,6 +51,10 @@ class Prices(Spec):
         default_factory=dict,
         description="USD an hour of each GPU on top, by name; default: `perHour` is for all of it.",
     )
+    cpu: UsdPerHour = Field(default=0.0, description="USD an hour of each core on top; default 0.")
+    memory: UsdPerHour = Field(
+        default=0.0, description="USD an hour of each GiB of memory on top; default 0."
+    )
 
 
 class ProviderAccount(Spec):
@@ -72,6 +77,12 @@ class ProviderAccount(Spec):
     )
     target: NonEmptyText | None = Field(
         default=None, description="Daytona: the region; default: the organization's."
+    )
+    context: NonEmptyText | None = Field(
+        default=None, description="Kubernetes: a context of the kubeconfig; default: its current."
+    )
+    kubeconfig: NonEmptyText | None = Field(
+        default=None, description="Kubernetes: the file; default `KUBECONFIG`, else kubectl's own."
     )
 
     @property
@@ -104,6 +115,15 @@ class ProviderSpec(Spec):
     prices: Prices | None = Field(
         default=None, description="What you want charged; default: what the provider says."
     )
+    kubernetes: ClusterSettings | None = Field(
+        default=None, description="Kubernetes: where in the cluster, and as what; default: its own."
+    )
+
+    @model_validator(mode="after")
+    def _settings_fit_its_type(self) -> ProviderSpec:
+        if self.kubernetes is not None and self.type not in (None, CLUSTER):
+            raise ValueError(f"type `{self.type}` is no cluster, so leave `kubernetes` out")
+        return self
 
     @model_validator(mode="after")
     def _account_fits_its_type(self) -> ProviderSpec:

@@ -48,6 +48,14 @@ SDKS = (
         ),
         beside=("modal",),
     ),
+    Sdk(
+        "kubernetes",
+        (
+            "tests/unit/providers/kubernetes",
+            "tests/contracts/test_provider_kubernetes.py",
+            "tests/servers/test_kubernetes_[!e]*.py",  # the others are of the emulator
+        ),
+    ),
 )
 
 

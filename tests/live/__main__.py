@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.live import daytona, modal
+from tests.live import daytona, kubernetes, modal
 
-SERVICES = {"modal": modal.main, "daytona": daytona.main}
+SERVICES = {"modal": modal.main, "daytona": daytona.main, "kubernetes": kubernetes.main}
 
 
 def main(words: list[str]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contracts import daytona_worlds, modal_worlds
+from tests.contracts import daytona_worlds, kubernetes_worlds, modal_worlds
 from tests.contracts.provider_worlds import World, python
 
 NEXT_CONTROLLER = """
@@ -54,6 +54,16 @@ async def _used_and_left(world: World, store_id: str, name: str) -> None:
         assert await _swept(world, store_id, name) == "0 False"
     finally:
         await world.close()
+
+
+def test_a_controller_after_the_last_job_asks_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kubernetes_worlds.emulated() as emulator:
+        monkeypatch.setenv("KUBECONFIG", str(emulator.kubeconfig))
+        world = kubernetes_worlds.KubernetesWorld(tmp_path, emulator)
+        del world.settings["namespace"]  # as no Provider object names one
+        asyncio.run(_used_and_left(world, f"{world.store_id}-{world.salt}", "kubernetes"))
 
 
 @pytest.mark.parametrize("name", ["modal", "daytona"])

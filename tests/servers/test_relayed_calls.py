@@ -15,6 +15,8 @@ from fleetctl.common.tokens import gateway_token
 from fleetctl.providers.contract.base import Relaying, RunRef
 from fleetctl.providers.contract.endpoints import EndpointAccess
 from tests.contracts.daytona_worlds import DaytonaWorld
+from tests.contracts.kubernetes_worlds import KubernetesWorld
+from tests.contracts.kubernetes_worlds import emulated as kubernetes_emulated
 from tests.contracts.modal_worlds import ModalWorld
 from tests.contracts.provider_answers import SpoiltWorld
 from tests.contracts.provider_worlds import eventually, python
@@ -169,6 +171,11 @@ def test_a_task_on_modal_asks_in_batches_by_the_helpers(
     tmp_path: Path, modal_emulator: ModalEmulator
 ) -> None:
     asyncio.run(_in_batches(tmp_path, lambda path: ModalWorld(path, modal_emulator)))
+
+
+def test_a_task_in_a_cluster_asks_once_whatever_becomes_of_its_line(tmp_path: Path) -> None:
+    with kubernetes_emulated() as emulator:
+        asyncio.run(_asked_once(tmp_path, lambda path: KubernetesWorld(path, emulator)))
 
 
 def test_a_task_on_daytona_asks_in_batches_by_the_helpers(

@@ -24,10 +24,12 @@ from fleetctl.wiring.accounts import Accounts, open_store, orphans_of
 from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import World
 from tests.emulators.daytona.running import DaytonaEmulator
+from tests.emulators.kubernetes.running import KubernetesEmulator
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.daytona_fleet import DURATIONS_S, USUAL
 
-PROVIDERS = ("local", "modal", "daytona")
+PROVIDERS = ("local", "modal", "daytona", "kubernetes")
+ELSEWHERE = ("DAYTONA_", "MODAL_", "KUBE")  # begin the variables that name a service
 DAYTONA_SETTINGS = {
     "FLEETCTL_DAYTONA_QUICK_S": "0.3",
     "FLEETCTL_DAYTONA_CREATES_PER_S": "100",
@@ -40,10 +42,11 @@ def service(provider: str) -> Iterator[Any]:
     if provider == "local":
         yield None
         return
-    made = ModalEmulator() if provider == "modal" else DaytonaEmulator()
+    emulators = {"modal": ModalEmulator, "daytona": DaytonaEmulator}
+    made: Any = emulators.get(provider, KubernetesEmulator)()
     with made as emulator:
         before = dict(os.environ)
-        for name in [name for name in os.environ if name.startswith(("DAYTONA_", "MODAL_"))]:
+        for name in [name for name in os.environ if name.startswith(ELSEWHERE)]:
             del os.environ[name]
         os.environ.update(emulator.env | (DAYTONA_SETTINGS if provider == "daytona" else {}))
         if provider == "daytona":

@@ -4,7 +4,7 @@
 #   idle   (see idle.sh)
 #   attach --dir D --run NAME --journal A --log B [--order TEXT | --order -] [--for 0]
 #   stop   --dir D --run NAME --grace S
-#   leave  --dir D
+#   leave  --dir D [--why SandboxEnded]
 
 attach() {
     if [ -n "$has_order" ] && latch "runs/$run.begun"; then
@@ -68,7 +68,7 @@ leave() {
         content_of "$file" && lives "$content" || continue
         keeper=$content
         run=${file#runs/} run=${run%.keeper}
-        [ -s "runs/$run.end" ] || (end_run "$run" Stopped "$grace")
+        [ -s "runs/$run.end" ] || (end_run "$run" "$why" "$grace")
         while [ ! -s "runs/$run.end" ] && lives "$keeper"; do pause 0.05; done
     done
     end_lingering "$supervisor"
@@ -81,7 +81,7 @@ end_lingering() {
     return 0
 }
 
-grace=5
+grace=5 why=Stopped
 guest=$0 verb=$1 journal_at=0 log_at=0 has_order= for_s=
 shift
 while [ $# -gt 1 ]; do
@@ -92,6 +92,7 @@ while [ $# -gt 1 ]; do
         --log) log_at=$2 ;;
         --order) order=$2 has_order=yes ;;
         --grace) grace=$2 ;;
+        --why) why=$2 ;;
         --for) for_s=$2 ;;
     esac
     shift 2

@@ -244,6 +244,7 @@ name_ending() {
     if [ -n "$ending" ]; then
         reason=$ending
         [ "$ending" = Timeout ] && message=$timed_out
+        [ "$ending" = SandboxEnded ] && infra=true message="its sandbox was told to end"
     elif [ "$code" -gt 128 ] && [ "$code" -le 192 ]; then
         # A program that exits with such a code by itself cannot be told from one that was killed.
         name_signal $((code - 128))

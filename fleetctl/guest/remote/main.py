@@ -7,8 +7,10 @@
          ... --services NAME=C,...                    and the logs of its services from there
          ... --stay yes                              this process lives as long as the sandbox
          ... --more yes                              and then others; see turns.py
+  turns  --dir D                                     the same from the first on, all over stdin
   stop   --dir D --run NAME --grace S                end it; returns at once
-  leave  --dir D                                     the sandbox may end now
+  leave  --dir D [--why SandboxEnded]                the sandbox may end now; why a run that is in
+                                                     it ends: its sandbox is taken away
   relay  --dir D --run NAME                          carry its model calls over stdin and stdout
 
 Standard library only, Python 3.9 and later, `python3 -I -S`. No verb imports more than it needs:
@@ -50,6 +52,10 @@ def main(argv: list[str]) -> int:
         except BrokenPipeError:
             return 0  # nobody reads any more
         return code
+    if verb == "turns":
+        from fleetctl.guest.remote.verbs.turns import attach_in_turn
+
+        return attach_in_turn()
     if verb == "relay":
         from fleetctl.guest.remote.relay.join import join
 
@@ -61,8 +67,8 @@ def main(argv: list[str]) -> int:
     if verb == "stop":
         return verbs.stop(options["--run"], float(options["--grace"]))
     if verb == "leave":
-        return verbs.leave()
-    os.write(2, b"fleetctl: the verb must be one of idle, attach, stop, leave and relay\n")
+        return verbs.leave(options.get("--why", "Stopped"))
+    os.write(2, b"fleetctl: the verb must be one of idle, attach, turns, stop, leave and relay\n")
     return USAGE
 
 

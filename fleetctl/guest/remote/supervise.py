@@ -179,7 +179,7 @@ class Supervisor:
         elif op == "stop":
             self._stopped_early = request["run"]  # its order may still be on its way
         elif op == "leave":
-            self.leave()
+            self.leave(request.get("why", "Stopped"))
 
     def _close(self) -> None:
         """Take no more runs, and say so where the last run was told that there could be."""

@@ -20,13 +20,15 @@ Lookup = Callable[[str], str | None]  # of a variable
 @dataclass(frozen=True, slots=True)
 class Account:
     """name: of the Provider object, or of the provider that is built in. sort: which of those it
-    is. declared: the object's `account`, in its own words. environ: where variables are looked up.
+    is. declared: the object's `account`, in its own words; settings: its block of the sort's name.
+    environ: where variables are looked up.
     """
 
     name: str
     sort: str
     declared: Mapping[str, str] = field(default_factory=dict)
     environ: Lookup = field(default=os.environ.get, repr=False, compare=False)
+    settings: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -52,8 +54,9 @@ class Account:
 
     def where(self) -> str:
         """Where its credentials are said to be; "" when the object says nothing."""
-        if profile := self.declared.get("profile"):
-            return f"profile `{profile}`"
+        for named in ("profile", "context", "kubeconfig"):
+            if text := self.declared.get(named):
+                return f"{named} `{text}`"
         variables = [text for key, text in self.declared.items() if key.endswith("Env")]
         return ", ".join(f"`{name}`" for name in variables)
 
@@ -79,4 +82,6 @@ def account_of(name: str, spec: Mapping[str, object], environ: Lookup = os.envir
         if isinstance(found_value, Mapping)
         else {}
     )
-    return Account(name, str(spec.get("type") or name), texts, environ)
+    sort = str(spec.get("type") or name)
+    block = spec.get(sort)
+    return Account(name, sort, texts, environ, block if isinstance(block, Mapping) else {})

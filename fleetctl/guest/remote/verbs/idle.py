@@ -48,8 +48,8 @@ def stop(run: str, grace_s: float) -> int:
     return 0
 
 
-def leave() -> int:
-    if not _ask({"op": "leave"}):
+def leave(why: str) -> int:
+    if not _ask({"op": "leave", "why": why}):
         _kill_leftovers()
         from fleetctl.guest.remote.supervise import end_entrypoint
 

@@ -1,4 +1,5 @@
-"""Further runs of an open sandbox over the stream of the first one. Called by `attach --more`.
+"""Runs of an open sandbox over one stream. Called by `attach --more`, and as the verb `turns` where
+commands get no environment.
 
 Each is a line of JSON on stdin: {"run", "order", "secrets"}. It begins and is followed as if it had
 an `attach` of its own, which would cost two round trips and the start of an interpreter.

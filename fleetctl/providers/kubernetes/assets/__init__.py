@@ -1,0 +1,1 @@
+"""What runs use and outlive: claims of volumes, their files, sources."""

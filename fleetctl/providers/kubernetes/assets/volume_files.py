@@ -1,0 +1,246 @@
+"""Files in volumes of a cluster, for `cp`, `ls` and `rm`. A claim is shown to pods alone, so each
+verb has a small one of its own and deletes it. What a killed command leaves ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import tarfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+from tempfile import TemporaryFile
+from typing import IO
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.kubernetes.answers import ApiError
+from fleetctl.kubernetes.connection import Object
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.volume_files import (
+    Copy,
+    FileEntry,
+    Tell,
+    VolumeFiles,
+    batches,
+    beside,
+    clean,
+    is_a_directory,
+    missing,
+    no_volume,
+)
+from fleetctl.providers.kubernetes.assets import volumes
+from fleetctl.providers.kubernetes.connection.channel import STDOUT, run
+from fleetctl.providers.kubernetes.connection.client import Connection, Link
+from fleetctl.providers.kubernetes.connection.errors import asking, is_not_found
+from fleetctl.providers.kubernetes.manifests.claims import claim_name
+from fleetctl.providers.kubernetes.manifests.jobs import MAIN
+from fleetctl.providers.kubernetes.manifests.labels import MANAGED
+from fleetctl.providers.kubernetes.runs import statuses
+from fleetctl.providers.remote.assets.recipes import DEFAULT_PYTHON
+
+MOUNT = "/volume"
+START_S = 180.0
+LOOK_S = 0.5
+TRANSFER_S = 3600.0
+LIFE_S = 3 * 3600  # the helper ends then, whatever becomes of us
+BATCH_FILES_MAX = 200
+BATCH_BYTES_MAX = 256 * 1024**2
+READ_BYTES = 512 * 1024
+NOTHING = 44  # what a command below answers where there is nothing at the path
+_LOOK = f"cd {MOUNT} && [ -e {{path}} ] || exit {NOTHING}; "
+_FIND = "find {path} {depth} \\( -type f -o -type d \\) -printf '%y %s %T@ %p\\0'"
+
+
+class KubernetesFiles:
+    """home is not needed: nothing is kept between two verbs."""
+
+    def __init__(self, home: Path, account: Account, *, store_id: str = "") -> None:
+        del home, store_id
+        self._account = account
+
+    async def entries(
+        self, volume: str, path: str, *, recursive: bool = False
+    ) -> Sequence[FileEntry]:
+        async with self._helper(volume) as helper:
+            return await helper.entries(clean(path), recursive=recursive)
+
+    async def put(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
+        async with self._helper(volume) as helper:
+            for batch in batches(files, files_max=BATCH_FILES_MAX, bytes_max=BATCH_BYTES_MAX):
+                with TemporaryFile() as archive:
+                    await asyncio.to_thread(_pack, archive, batch)
+                    size = archive.tell()
+                    archive.seek(0)
+                    await helper.run(f"cd {MOUNT} && head -c {size} | tar -xf -", given=archive)
+                tell(sum(one.size for one in batch))
+
+    async def get(self, volume: str, files: Sequence[Copy], *, tell: Tell) -> None:
+        async with self._helper(volume) as helper:
+            for one in files:
+                quoted = shlex.quote(f"./{clean(one.remote)}")
+                with beside(one.local) as temporary, temporary.open("wb") as file:
+                    await helper.run(
+                        _LOOK.format(path=quoted) + f"cat {quoted}", path=one.remote, taken=file
+                    )
+                tell(one.size)
+
+    async def remove(self, volume: str, path: str, *, recursive: bool = False) -> None:
+        wanted = clean(path)
+        quoted = shlex.quote(f"./{wanted}")
+        async with self._helper(volume) as helper:
+            reply = await helper.entries(wanted, recursive=False)
+            if not recursive and [one.path for one in reply] != [wanted]:
+                raise is_a_directory(path)
+            # The volume's top stays: it is a mount.
+            command = f"rm -rf {quoted}" if wanted else "find . -mindepth 1 -delete"
+            await helper.run(_LOOK.format(path=quoted) + command, path=path)
+
+    async def size(self, volume: str) -> int | None:
+        del volume
+        return None  # a pod for a number would cost more than it is worth
+
+    @asynccontextmanager
+    async def _helper(self, volume: str) -> AsyncIterator[Helper]:
+        """A pod with the volume in it, for the time of one verb."""
+        connection = Connection(account=lambda: self._account)
+        try:
+            link = await connection.link()
+            if await volumes.find(link, volume) is None:
+                raise no_volume(f"namespace `{link.namespace}`", volume)
+            helper = Helper(link, volume)
+            try:
+                await helper.start()
+                yield helper
+            finally:
+                await asyncio.shield(helper.end())
+        finally:
+            await connection.close()
+
+
+class Helper:
+    def __init__(self, link: Link, volume: str) -> None:
+        self._link, self._volume = link, volume
+        self._name = f"fleetctl-files-{token_hex(6)}"
+
+    async def start(self) -> None:
+        what = f"no pod for the files of volume/{self._volume}"
+        body = _pod(self._name, self._volume, self._link)
+        try:
+            async with asking(what, deadline_s=START_S):
+                await self._link.create("pods", body)
+                while not statuses.is_ready(pod := await self._link.get("pods", self._name)):
+                    if statuses.is_over(pod):
+                        raise Unavailable(f"{what}: {statuses.fate_of(pod, ours=False).detail}")
+                    await asyncio.sleep(LOOK_S)
+        except ApiError as error:
+            raise Unavailable(f"{what}: {error}") from error
+
+    async def end(self) -> None:
+        async with asking("a pod for files cannot be ended", deadline_s=TRANSFER_S):
+            try:
+                await self._link.delete("pods", self._name, {"gracePeriodSeconds": 1})
+            except ApiError as error:
+                if not is_not_found(error):
+                    raise
+
+    async def entries(self, path: str, *, recursive: bool) -> list[FileEntry]:
+        quoted = shlex.quote(f"./{path}" if path else ".")
+        depth = "" if recursive else "-maxdepth 1"
+        command = _LOOK.format(path=quoted) + _FIND.format(path=quoted, depth=depth)
+        reply = (await self.run(command, path=path)).decode("utf-8", "surrogateescape")
+        found = [_entry(line) for line in reply.split("\0") if line]
+        # A directory that was asked for is not in itself.
+        return sorted(one for one in found if not (one.is_directory and one.path == path))
+
+    async def run(
+        self,
+        command: str,
+        *,
+        path: str = "",
+        given: IO[bytes] | None = None,
+        taken: IO[bytes] | None = None,
+    ) -> bytes:
+        """What it writes, unless a file takes that. given: its input."""
+        what, volume = f"volume/{self._volume} cannot be reached", self._volume
+        out, err = bytearray(), bytearray()
+        async with asking(what, deadline_s=TRANSFER_S):
+            try:
+                words = ["sh", "-c", command]
+                channel = await run(
+                    self._link, self._name, words, container=MAIN, stdin=given is not None
+                )
+                try:
+                    while given is not None and (piece := given.read(READ_BYTES)):
+                        await channel.send(piece)
+                    async for stream, data in channel.frames():
+                        if stream != STDOUT:
+                            err += data
+                        elif taken is not None:
+                            taken.write(data)
+                        else:
+                            out += data
+                finally:
+                    await channel.close()
+            except (ApiError, ConnectionError) as error:
+                raise Unavailable(f"{what}: {error}") from error
+        if channel.exit_code == NOTHING:
+            raise missing(volume, path)
+        if channel.exit_code is None:
+            raise Unavailable(f"{what}: {channel.failure or 'the line broke'}")
+        if channel.exit_code:
+            words_ = " ".join(err.decode("utf-8", "replace").split())[-300:]
+            raise Refused(f"volume/{volume}: {words_}", hint=f"fleetctl ls volume/{volume}")
+        return bytes(out)
+
+
+def _pack(archive: IO[bytes], batch: Sequence[Copy]) -> None:
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for one in batch:
+            tar.add(one.local, arcname=str(PurePosixPath(clean(one.remote))), recursive=False)
+
+
+def _pod(name: str, volume: str, link: Link) -> Object:
+    image = link.settings.python_image.replace("{python}", DEFAULT_PYTHON)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": dict(MANAGED)},
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": LIFE_S,
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "imagePullSecrets": [{"name": one} for one in link.settings.image_pull_secrets],
+            "tolerations": [
+                taint.model_dump(exclude_none=True, by_alias=True)
+                for taint in link.settings.tolerations
+            ],
+            "nodeSelector": dict(link.settings.node_selector),
+            "containers": [
+                {
+                    "name": MAIN,
+                    "image": image.replace("{slim}", "-slim"),
+                    "command": ["sleep", str(LIFE_S)],
+                    "volumeMounts": [{"name": "volume", "mountPath": MOUNT}],
+                }
+            ],
+            "volumes": [
+                {
+                    "name": "volume",
+                    "persistentVolumeClaim": {"claimName": claim_name(volume)},
+                }
+            ],
+        },
+    }
+
+
+def _entry(line: str) -> FileEntry:
+    sort, size, modified, path = line.split(" ", 3)
+    is_directory = sort == "d"
+    shown = path.removeprefix(".").removeprefix("/")
+    return FileEntry(shown, is_directory, 0 if is_directory else int(size), float(modified))
+
+
+_: type[VolumeFiles] = KubernetesFiles

@@ -1,0 +1,62 @@
+"""What a cluster cannot do, found out without its package and without asking it. Called by
+provider.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from fleetctl.common.errors import Refused
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import Foreseen
+from fleetctl.providers.kubernetes.connection.settings import of_account
+from fleetctl.providers.kubernetes.manifests import machines
+from fleetctl.providers.kubernetes.manifests.images import image_of
+from fleetctl.specs.blocks.kubernetes import ClusterSettings
+from fleetctl.specs.blocks.template import Template
+
+INSTALL = "pip install 'fleetctl[kubernetes]'"
+NO_FUNCTIONS = "containers that wait for calls would hold nodes, and a cluster has no scale to zero"
+FUNCTION_HINT = "use `runtime: sandbox`, with `sandbox: {reuse: 20}` for short tasks"
+NO_CLUSTER_HINT = "name a context in a Provider object, or export KUBECONFIG=..."
+
+
+def first(template: Template, account: Account) -> Foreseen | None:
+    if importlib.util.find_spec("kubernetes") is None:
+        return Foreseen((), "the package `kubernetes` is not installed", INSTALL, later=True)
+    found = of_template(template, of_account(account))
+    if found is not None:
+        return found
+    if account.declared or is_there():
+        return None
+    return Foreseen((), "there is no kubeconfig, and this is no pod", NO_CLUSTER_HINT, later=True)
+
+
+def of_template(template: Template, settings: ClusterSettings) -> Foreseen | None:
+    """What no cluster could do for it."""
+    if template.is_function:
+        return Foreseen(("runtime",), NO_FUNCTIONS, FUNCTION_HINT)
+    if template.image is not None and template.image.snapshot is not None:
+        message = f"image.snapshot is `{template.image.snapshot}`, and only `daytona` has snapshots"
+        return Foreseen(("image", "snapshot"), message, "name an image in `image.registry`")
+    try:
+        machines.node_selector(template.resources, settings)
+    except Refused as error:
+        return Foreseen(("resources", "gpu"), str(error), error.hint)
+    try:
+        image_of(template, settings)
+    except Refused as error:
+        return Foreseen(("image",), str(error), error.hint)
+    return None
+
+
+def is_there() -> bool:
+    """Whether a cluster may be found without being named: by a kubeconfig, or around us."""
+    named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    return (
+        bool(named)
+        or bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+        or (Path.home() / ".kube" / "config").exists()
+    )

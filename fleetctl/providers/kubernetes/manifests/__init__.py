@@ -1,0 +1,1 @@
+"""What is made in a cluster, as plain dicts. Pure."""

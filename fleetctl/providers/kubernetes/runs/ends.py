@@ -1,0 +1,110 @@
+"""Ends Jobs with their pods, until the cluster itself says that both are gone. Called by
+sandboxes.py.
+
+Nothing of ours holds them: no finalizer, so nobody has to be there for a namespace to be deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.kubernetes.connection import Object
+from fleetctl.providers.kubernetes.connection.client import Link
+from fleetctl.providers.kubernetes.connection.errors import asking, is_conflict, is_not_found
+from fleetctl.providers.kubernetes.runs import statuses
+from fleetctl.providers.kubernetes.runs.cluster import Cluster
+
+END_S = 120.0  # to end one and hear that it is over
+SOON_S = 15.0  # for a pod to leave by itself: its guest ends what runs, in its usual grace
+LOOK_S = 10.0  # between two looks at what the watches still show
+KEPT_MAX = 50_000
+LISTED_STILL_S = 60.0
+NOW_S = 1  # the grace of a pod that does not leave: 0 would only forget it
+
+
+class Ends:
+    """Remembers which were ended by us; handles as sandboxes.py has them."""
+
+    def __init__(self) -> None:
+        self._by_us: OrderedDict[str, float] = OrderedDict()  # when it was confirmed, or 0.0
+
+    def by_us(self, handle: str) -> bool:
+        return handle in self._by_us
+
+    def lately(self, handle: str) -> bool:
+        """Its end was confirmed so lately that a watch may show it still; later it is none of ours
+        that is over, whatever was confirmed.
+        """
+        at_s = self._by_us.get(handle)
+        return bool(at_s) and time.monotonic() - (at_s or 0.0) < LISTED_STILL_S
+
+    def begun(self, handle: str) -> None:
+        self._by_us.setdefault(handle, 0.0)
+        while len(self._by_us) > KEPT_MAX:
+            self._by_us.popitem(last=False)
+
+    def confirmed(self, handle: str) -> None:
+        self._by_us[handle] = time.monotonic()
+
+    async def end(self, cluster: Cluster, job: str) -> None:
+        """Returns once Job and pod are confirmed gone; no error when they were gone before."""
+        what = f"job `{job}` cannot be ended"
+        async with asking(what, deadline_s=END_S):
+            if not await self._deleted(cluster.link, job, cluster.job(job)):
+                return
+            loop = asyncio.get_running_loop()
+            soon_s = loop.time() + SOON_S
+            while not cluster.is_clear(job):
+                late = loop.time() >= soon_s
+                if late:
+                    await self._hurry(cluster.link, cluster.pod_of(job))
+                    if await self._is_gone(cluster, job):
+                        return
+                await cluster.change(job, within_s=LOOK_S if late else SOON_S)
+
+    async def _deleted(self, link: Link, job: str, known: Object | None) -> bool:
+        """False when the API server knows no such Job. Of the same name, another one is left alone:
+        its `uid` differs.
+        """
+        uid = statuses.uid_of(known or {})
+        options: Object = {"propagationPolicy": "Background"}
+        if uid:
+            options["preconditions"] = {"uid": uid}
+        try:
+            await link.delete("jobs", job, options)
+        except Exception as error:
+            if is_not_found(error):
+                return False
+            if is_conflict(error):
+                raise Unavailable(
+                    f"job `{job}` is another one by now", retry_after_s=1.0
+                ) from error
+            raise
+        return True
+
+    async def _hurry(self, link: Link, pod: Object | None) -> None:
+        """A pod that takes its whole grace: the run has had its own."""
+        if pod is None:
+            return
+        try:
+            await link.delete("pods", statuses.name_of(pod), {"gracePeriodSeconds": NOW_S})
+        except Exception as error:
+            if not is_not_found(error) and not is_conflict(error):
+                raise
+
+    async def _is_gone(self, cluster: Cluster, job: str) -> bool:
+        """Asked for by name: a watch may be late."""
+        pod = cluster.pod_of(job)
+        wanted = [("jobs", job), *([("pods", statuses.name_of(pod))] if pod is not None else [])]
+        for plural, name in wanted:
+            try:
+                await cluster.link.get(plural, name)
+            except Exception as error:
+                if is_not_found(error):
+                    continue
+                raise
+            return False
+        return True

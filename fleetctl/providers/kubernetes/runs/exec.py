@@ -1,0 +1,122 @@
+"""Commands beside a task in a pod, with a terminal or without one, and ports of it. Called by the
+CLI through wiring, without a controller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.tasks import cancel
+from fleetctl.kubernetes.answers import ApiError
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.exec import ENDED_HINT, Entering, Place, Streams
+from fleetctl.providers.kubernetes.connection.channel import STDOUT, Channel, run
+from fleetctl.providers.kubernetes.connection.client import Connection, Link
+from fleetctl.providers.kubernetes.connection.errors import asking, is_not_found
+from fleetctl.providers.kubernetes.manifests.entry import STATE_DIR, inside
+from fleetctl.providers.kubernetes.manifests.jobs import MAIN
+from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME
+from fleetctl.providers.kubernetes.runs import statuses
+from fleetctl.providers.kubernetes.runs.sandboxes import parts
+from fleetctl.providers.remote.sandboxes import exec
+
+CALL_S = 30.0
+
+
+class KubernetesEntering:
+    """A connection of its own, made at the first call; home is not needed."""
+
+    terminal = True
+    binary = True
+
+    def __init__(self, home: Path, account: Account) -> None:
+        del home
+        self._connection = Connection(account=lambda: account)
+
+    async def execute(self, place: Place, argv: tuple[str, ...], streams: Streams) -> int:
+        link = await self._connection.link()
+        pod = await self._pod(link, place)
+        what = f"a command beside run `{place.run}`"
+        tty = streams.tty is not None
+        try:
+            channel = await run(
+                link,
+                pod,
+                _words(place, argv),
+                container=MAIN,
+                stdin=streams.stdin is not None,
+                tty=tty,
+            )
+        except ApiError as error:
+            raise Unavailable(f"{what} cannot be started: {error}") from error
+        beside = [
+            asyncio.ensure_future(_feed(channel, streams.stdin)),
+            asyncio.ensure_future(_resize(channel, streams)),
+        ]
+        try:
+            async for stream, data in channel.frames():
+                (streams.out if stream == STDOUT else streams.err)(data)
+        except ConnectionError as error:
+            raise Unavailable(f"{what} was lost: {error}") from error
+        finally:
+            await cancel(beside)
+            await channel.close()
+        if channel.exit_code is None:
+            raise Unavailable(f"{what} was lost: {channel.failure or 'the line broke'}")
+        return channel.exit_code
+
+    async def link(self, place: Place, port: int) -> str:
+        """None: a command carries the bytes, as the pod's network is the cluster's own."""
+        del place, port
+        return ""
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def _pod(self, link: Link, place: Place) -> str:
+        """Raises Refused when it is over."""
+        job, name = parts(place.handle)
+        found = None
+        try:
+            async with asking(f"run `{place.run}` cannot be looked up", deadline_s=CALL_S):
+                if name:
+                    found = await link.get("pods", name)
+                else:
+                    made = await link.list("pods", {"labelSelector": f"{JOB_NAME}={job}"})
+                    found = next(iter(made), None)
+        except ApiError as error:
+            if not is_not_found(error):
+                raise
+        if found is None or statuses.is_over(found):
+            raise Refused(
+                f"the pod of run `{place.run}` is gone, so no command can join it", hint=ENDED_HINT
+            )
+        return statuses.name_of(found)
+
+
+def _words(place: Place, argv: tuple[str, ...]) -> list[str]:
+    given = [f"{name}={value}" for name, value in exec.variables(place).items()]
+    words = exec.command(place, argv, work=f"{STATE_DIR}/work")
+    return inside(["env", *given, *words])
+
+
+async def _feed(channel: Channel, data: AsyncIterator[bytes] | None) -> None:
+    if data is None:
+        return
+    async for piece in data:
+        await channel.send(piece)
+    await channel.end_input()
+
+
+async def _resize(channel: Channel, streams: Streams) -> None:
+    if streams.tty is not None:
+        await channel.resize(*streams.tty)
+    if streams.sizes is not None:
+        async for rows, columns in streams.sizes:
+            await channel.resize(rows, columns)
+
+
+_: type[Entering] = KubernetesEntering

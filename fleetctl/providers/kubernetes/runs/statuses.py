@@ -1,0 +1,162 @@
+"""What a pod and its Job say of themselves. Pure: reads dicts as the API server tells them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fleetctl.kubernetes.connection import Object
+from fleetctl.providers.kubernetes.manifests.jobs import KUEUE_QUEUE, MAIN, PREPARE
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+
+# Reasons of a whole pod's status: its node went, or took its place back.
+_TAKEN = frozenset({"Evicted", "Preempting", "NodeLost", "NodeShutdown", "Shutdown", "Terminated"})
+_UNHEARD = frozenset({"DeletionByTaintManager", "DeletionByPodGC"})
+# A container that waits for one of these does not begin by waiting.
+PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
+NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerError"})
+LATER = frozenset({"CreateContainerConfigError"})  # such as a Secret that is not there yet
+UNSCHEDULABLE = "Unschedulable"
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Why a pod does not run yet. reason: `Queued` where nothing is wrong; the service's own word
+    where something may be.
+    """
+
+    reason: str
+    message: str
+    hint: str = ""
+
+
+def name_of(found: Object) -> str:
+    return str((found.get("metadata") or {}).get("name") or "")
+
+
+def uid_of(found: Object) -> str:
+    return str((found.get("metadata") or {}).get("uid") or "")
+
+
+def is_leaving(found: Object) -> bool:
+    """Somebody has asked for its end."""
+    return bool((found.get("metadata") or {}).get("deletionTimestamp"))
+
+
+def is_over(pod: Object) -> bool:
+    return str((pod.get("status") or {}).get("phase")) in ("Succeeded", "Failed")
+
+
+def is_ready(pod: Object) -> bool:
+    """Its container runs, so that commands can be run in it."""
+    state = _container(pod, MAIN).get("state") or {}
+    return "running" in state and not is_over(pod) and not is_leaving(pod)
+
+
+def began_at_s(pod: Object) -> float | None:
+    """When its node took it, from which its life counts; None before."""
+    told = (pod.get("status") or {}).get("startTime")
+    return None if not told else datetime.fromisoformat(str(told)).timestamp()
+
+
+def failed_condition(job: Object) -> Object | None:
+    """The condition that tells that a Job has failed, and why."""
+    return _condition(job, "Failed") or _condition(job, "FailureTarget")
+
+
+def wait_of(job: Object, pod: Object | None) -> Wait:
+    """Why a Job has no running pod yet."""
+    if (job.get("spec") or {}).get("suspend"):
+        queue = ((job.get("metadata") or {}).get("labels") or {}).get(KUEUE_QUEUE)
+        if queue:
+            return Wait("Queued", f"waiting for Kueue's queue `{queue}` to admit it")
+        return Wait("Queued", "its Job is suspended", "kubectl patch it, if nobody else will")
+    if pod is None:
+        return Wait("Queued", "waiting for the Job controller to make its pod")
+    scheduled = _condition(pod, "PodScheduled", "False")
+    if scheduled is not None:
+        reason = str(scheduled.get("reason") or UNSCHEDULABLE)
+        message = str(scheduled.get("message") or "no node takes it yet")
+        return Wait(reason if reason == UNSCHEDULABLE else "Queued", message)
+    for name in (PREPARE, MAIN):
+        waiting = (_container(pod, name).get("state") or {}).get("waiting") or {}
+        reason = str(waiting.get("reason") or "")
+        if reason in PULL | NEVER | LATER:
+            return Wait(reason, str(waiting.get("message") or reason))
+    if "running" in (_container(pod, PREPARE).get("state") or {}):
+        return Wait("Queued", "installing its packages")
+    node = (pod.get("spec") or {}).get("nodeName")
+    return Wait("Queued", f"its pod begins on node `{node}`" if node else "waiting for a node")
+
+
+def unprepared(pod: Object) -> bool:
+    """Whether its packages could not be installed, and so nothing of it began."""
+    ended = (_container(pod, PREPARE).get("state") or {}).get("terminated") or {}
+    return bool(ended.get("exitCode"))
+
+
+def stranded_on(pod: Object) -> str:
+    """The node that a pod was given up with, while nobody can say what became of it; or empty."""
+    if is_over(pod) or not is_leaving(pod):
+        return ""
+    disrupted = _condition(pod, "DisruptionTarget") or {}
+    lost = disrupted.get("reason") in _UNHEARD or (pod.get("status") or {}).get("reason") in _TAKEN
+    return str((pod.get("spec") or {}).get("nodeName") or "a node") if lost else ""
+
+
+def fate_of(pod: Object, *, ours: bool) -> Fate:
+    """Of a pod that is over, or was taken away. The first that holds; what we asked for first."""
+    if ours:
+        return Fate(Cause.STOPPED)
+    status = pod.get("status") or {}
+    reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+    ended: Any = (_container(pod, MAIN).get("state") or {}).get("terminated") or {}
+    disrupted = _condition(pod, "DisruptionTarget")
+    if ended.get("reason") == "OOMKilled":
+        return Fate(Cause.OUT_OF_MEMORY)
+    if disrupted is not None:
+        told = (disrupted.get("reason"), disrupted.get("message"))
+        return Fate(Cause.PREEMPTED, ": ".join(str(text) for text in told if text))
+    if reason in _TAKEN:
+        return Fate(Cause.PREEMPTED, f"{reason}: {message}" if message else reason)
+    if reason == "DeadlineExceeded":
+        return Fate(Cause.TIMEOUT)
+    if unprepared(pod):
+        return Fate(Cause.FAILED, "its packages could not be installed")
+    if status.get("phase") == "Failed":
+        how = f"exit code {ended['exitCode']}" if "exitCode" in ended else reason
+        words = message or str(ended.get("message") or "")
+        return Fate(Cause.FAILED, ", ".join(text for text in (how, words) if text))
+    return Fate(Cause.LOST)
+
+
+def was_taken(pod: Object) -> bool:
+    """Whether a pod that is gone told before that its node would go, or needs its place."""
+    return is_over(pod) or _condition(pod, "DisruptionTarget") is not None
+
+
+def fate_of_job(condition: Object) -> Fate:
+    """Of a pod that nobody has seen the end of."""
+    reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+    if reason == "DeadlineExceeded":
+        return Fate(Cause.TIMEOUT)
+    if reason == "PodFailurePolicy":  # its only rule is about disruptions
+        return Fate(Cause.PREEMPTED, message)
+    return Fate(Cause.LOST, message)
+
+
+def _condition(found: Object, sort: str, status: str = "True") -> Object | None:
+    for condition in (found.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == sort and condition.get("status") == status:
+            return dict(condition)
+    return None
+
+
+def _container(pod: Object, name: str) -> Object:
+    status = pod.get("status") or {}
+    listed = [
+        *(status.get("initContainerStatuses") or ()),
+        *(status.get("containerStatuses") or ()),
+    ]
+    return next((dict(one) for one in listed if one.get("name") == name), {})

@@ -1,0 +1,103 @@
+"""Worlds of provider `kubernetes`: the official client's own connection to the emulated cluster of
+tests/emulators/kubernetes, in a process of its own for all worlds of a module. Each world is a
+store of its own, in a namespace of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from fleetctl.providers.contract.account import Account
+from fleetctl.providers.contract.base import Backend, RunRef
+from fleetctl.providers.kubernetes.provider import KubernetesProvider
+from fleetctl.providers.kubernetes.runs.sandboxes import parts
+from fleetctl.providers.remote.runs.follower import Pace
+from tests.contracts.provider_answers import WORDS, SpoiltWorld
+from tests.emulators.kubernetes.running import KubernetesEmulator
+
+QUICK = Pace(retry_initial_s=0.05, retry_max_s=0.5)
+NAMESPACES = 400  # that are there: a world takes one, and none is used twice
+QUESTIONS = {
+    "create": [{"verb": "create", "resource": "jobs"}],
+    "look": [{"verb": "get", "resource": "pods"}, {"verb": "get", "resource": "jobs"}],
+    "end": [{"verb": "delete"}],
+    "any": [{}],
+}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "key": {"code": 401, "message": "Unauthorized"},
+    "page": {"code": 404, "page": True},
+    "unknown": {"code": 400, "message": WORDS},
+    "broken": {"code": 500},
+    "gone": {"code": 404, "message": "what was asked for is not found"},
+}
+
+
+@contextmanager
+def emulated(**settings: Any) -> Iterator[KubernetesEmulator]:
+    """A cluster that nothing in this process is told of."""
+    names = [f"world-{number}" for number in range(NAMESPACES)]
+    with KubernetesEmulator(namespaces=names, **settings) as emulator:
+        emulator.free = iter(names)  # type: ignore[attr-defined]
+        yield emulator
+
+
+class KubernetesWorld(SpoiltWorld):
+    """settings: the `kubernetes` block of its Provider object, beside the namespace."""
+
+    def __init__(self, directory: Path, emulator: KubernetesEmulator, **settings: Any) -> None:
+        self.emulator = emulator
+        self.namespace: str = next(emulator.free)  # type: ignore[attr-defined]
+        self.salt = token_hex(4)
+        self.kubeconfig = emulator.kubeconfig  # who it is to the cluster
+        self.settings = {"namespace": self.namespace, **settings}
+        super().__init__(directory)
+
+    @property
+    def account(self) -> Account:
+        declared = {"kubeconfig": str(self.kubeconfig)}
+        return Account("kubernetes", "kubernetes", declared, settings=self.settings)
+
+    def build(self, store_id: str, notify: Callable[[str], None]) -> Backend:
+        return KubernetesProvider(
+            self.directory / "home",
+            store_id=f"{store_id}-{self.salt}",
+            notify=notify,
+            account=lambda: self.account,
+            pace=QUICK,
+        )
+
+    async def lose(self, ref: RunRef) -> None:
+        """Its node takes the pod away, if it is there at all."""
+        _, pod = parts(ref.handle)
+        if any(it["pod"] == pod for it in self.emulator.processes()):
+            self.emulator.evict(self.namespace, pod)
+
+    def spoil(self, question: str, answer: str) -> None:
+        for asked in QUESTIONS[question]:
+            self.emulator.fault(**asked, **ANSWERS[answer], count=1_000_000)
+
+    def mend(self) -> None:
+        self.emulator.remove_faults()
+
+    def asked(self) -> int:
+        return sum(int(it["met"]) for it in self.emulator.faults())
+
+    def cut(self, ref: RunRef) -> None:
+        self.emulator.cut_streams(parts(ref.handle)[1])
+
+    def living(self) -> int:
+        return len(self.jobs())
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return self.emulator.objects("jobs", "batch", self.namespace)
+
+    def pods(self) -> list[dict[str, Any]]:
+        return self.emulator.objects("pods", "", self.namespace)
+
+    async def close(self) -> None:
+        self.mend()
+        await super().close()

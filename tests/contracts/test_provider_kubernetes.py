@@ -1,0 +1,54 @@
+"""Provider `kubernetes` against the suite of all providers, on the emulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Alive
+from fleetctl.providers.kubernetes.provider import KubernetesProvider
+from fleetctl.specs.blocks.template import Template
+from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
+from tests.contracts.provider_answers import ProviderAnswers
+from tests.contracts.provider_suite import ProviderSuite
+from tests.contracts.provider_worlds import World, command, python, story
+from tests.emulators.kubernetes.running import KubernetesEmulator
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[KubernetesEmulator]:
+    with emulated() as one:
+        yield one
+
+
+class TestKubernetes(ProviderAnswers, ProviderSuite):
+    @pytest.fixture(autouse=True)
+    def _emulator(self, emulator: KubernetesEmulator) -> None:
+        self.emulator = emulator
+
+    def world(self, tmp_path: Path) -> World:
+        return KubernetesWorld(tmp_path, self.emulator)
+
+    def refused(self) -> Template:
+        return command("true", image={"apt": ["git"]})
+
+    # A stream that broke is opened anew before anybody asks what became of its pod. So the question
+    # itself is asked here.
+    @pytest.mark.parametrize("answer", ["page", "key", "unknown", "broken"])
+    def test_an_odd_answer_to_a_look_loses_nothing(self, tmp_path: Path, answer: str) -> None:
+        async def told(_: object, world: KubernetesWorld) -> None:
+            ref = await world.start(python("import time; time.sleep(600)"))
+            world.spoil("look", answer)
+            provider = world.provider
+            assert isinstance(provider, KubernetesProvider)
+            with pytest.raises(Unavailable):
+                await provider._sandboxes.fate(ref.handle)
+            world.mend()
+            assert await provider._sandboxes.fate(ref.handle) is None
+            assert isinstance(await world.see(ref), Alive)
+            assert world.living() == 1
+
+        story(told)(self, tmp_path)
