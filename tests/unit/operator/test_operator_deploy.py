@@ -48,12 +48,15 @@ def test_the_pod_is_not_root_and_writes_its_state_and_tmp_alone() -> None:
     assert container["image"] == f"fleetctl:{VERSION}"
 
 
-def test_the_pod_starts_a_command_that_there_is() -> None:
+def test_the_pod_starts_a_command_that_there_is_and_runs_no_work_itself() -> None:
     deployment = base("Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     verb, *words = container["args"]
     assert verb in VERBS
     args = parser(verb).parse([str(it) for it in words])
+    provider, namespace, *_ = yaml.safe_load_all((DEPLOY / "runs.yaml").read_text())
+    assert args.local_means == provider["metadata"]["name"]
+    assert provider["spec"]["kubernetes"]["namespace"] == namespace["metadata"]["name"]
     (port,) = container["ports"]
     assert args.health_port == port["containerPort"]
     probed = {container[it]["httpGet"]["port"] for it in ("livenessProbe", "readinessProbe")}
