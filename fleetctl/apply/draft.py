@@ -15,6 +15,7 @@ from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import content_of_function, content_of_models
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.function import FunctionSpec
@@ -117,7 +118,7 @@ def function_content(stored: Stored, manifest: Manifest, among: Functions, optio
     among: those that are declared beside it, by (name, namespace).
     """
     template = getattr(manifest.spec, "template", None)
-    if template is None or template.function is None:
+    if not isinstance(template, Template) or template.function is None:
         return ""
     beside = among.get((template.function, manifest.namespace))
     if beside is not None:

@@ -130,24 +130,29 @@ def propose(
 def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
     """Store what was proposed, all or none. Raises Conflict when an object changed in between."""
     with store.transaction():
-        for change in changes:
-            if change.outcome == UNCHANGED:
-                continue
-            if change.asked_again:
-                _forget_refusals(store, change.after)
-            if change.rerun:
-                _put_aside(store, change.after.uid)
-            version = change.before.version if change.before is not None else None
-            store.resources.put(change.after, expected_version=version)
-            if change.outcome == PRUNED:
-                store.cache.forget(change.after.uid)
-        store.events.record(
-            [
-                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
-                for it in changes
-                if it.outcome != UNCHANGED
-            ]
-        )
+        write(store, changes, now_s)
+
+
+def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
+    """As commit, inside a transaction that is begun."""
+    for change in changes:
+        if change.outcome == UNCHANGED:
+            continue
+        if change.asked_again:
+            _forget_refusals(store, change.after)
+        if change.rerun:
+            _put_aside(store, change.after.uid)
+        version = change.before.version if change.before is not None else None
+        store.resources.put(change.after, expected_version=version)
+        if change.outcome == PRUNED:
+            store.cache.forget(change.after.uid)
+    store.events.record(
+        [
+            EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
+            for it in changes
+            if it.outcome != UNCHANGED
+        ]
+    )
 
 
 def _moves(change: Change) -> bool:

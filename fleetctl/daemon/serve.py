@@ -27,6 +27,7 @@ from fleetctl.common.home import CONTROLLER, RESTORED, SOCKET, SOCKET_PATH_BYTES
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change
     from fleetctl.apply.forecast import Forecast
+    from fleetctl.apply.write.scheduled import Scheduled
     from fleetctl.daemon.api import Api
     from fleetctl.engine.engine import Engine
     from fleetctl.engine.execute.secrets import SecretValues
@@ -126,6 +127,7 @@ def engine_of(
         notify=lambda run: engines[0].notify(run),
         environ=secrets.value,
     )
+    sources = Sources(home)
     engine = Engine(
         store=store,
         providers=accounts.backends,
@@ -133,9 +135,10 @@ def engine_of(
         settings=settings,
         secrets=secrets.resolve,
         accounts=accounts,
-        sources=Sources(home),
+        sources=sources,
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
+        maker=Scheduled(store, accounts.backends, sources),
     )
     engines.append(engine)
     return engine, accounts

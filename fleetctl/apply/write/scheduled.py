@@ -1,0 +1,122 @@
+"""The objects that a Schedule makes, stored as an apply of their manifest would: same checks, same
+volumes that are named and not declared, same annotations.
+
+A source that is a directory is the copy that was kept when the schedule was applied; of a repository
+the commit is asked for each time. An object works anew though an equal one has succeeded, unless
+its template has a `cache` of its own: that is what a schedule is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fleetctl.apply.change import Change
+from fleetctl.apply.propose import propose, write
+from fleetctl.apply.request.options import Order, parallelism_of
+from fleetctl.common.errors import Conflict
+from fleetctl.controllers.model import Resource
+from fleetctl.engine.schedules.maker import Wanted
+from fleetctl.manifest import Manifest
+from fleetctl.providers.contract.base import Backend
+from fleetctl.specs.blocks.common import Metadata
+from fleetctl.tracking.annotations import ORIGIN, REVISION, SCHEDULED_AT, SCHEDULED_BY
+from fleetctl.tracking.sources import Looked, Sources, source_of
+
+if TYPE_CHECKING:
+    from fleetctl.stores.base import Store
+
+# `fleetctl get jobs -l fleetctl.dev/schedule=nightly`
+LABEL = "fleetctl.dev/schedule"
+
+Read = tuple[Manifest, Mapping[str, Looked]]
+
+
+class Scheduled:
+    """The engine's Maker. providers: by name, as they are now."""
+
+    def __init__(
+        self, store: Store, providers: Mapping[str, Backend], sources: Sources | None = None
+    ) -> None:
+        self._store, self._providers, self._sources = store, providers, sources
+
+    def asks(self, wanted: Wanted) -> bool:
+        source = source_of(wanted.spec)
+        return self._sources is not None and source is not None and source.git is not None
+
+    async def look(self, wanted: Wanted) -> Read:
+        assert self._sources is not None
+        manifest = manifest_of(wanted)
+        looked = await self._sources.look([manifest])
+        known = wanted.schedule.annotations.get(REVISION, "")
+        if known and not looked.get(manifest.key, Looked()).revision:
+            looked[manifest.key] = Looked(known)  # the remote does not answer; the last one is good
+        (manifest,) = await self._sources.required([manifest], looked)
+        return manifest, looked
+
+    def make(self, wanted: Wanted, looked: object | None, now_s: float) -> Resource:
+        manifest, found = manifest_of(wanted), _kept(wanted)
+        if isinstance(looked, tuple):
+            manifest, found = looked
+        at = "" if wanted.at_s is None else str(int(wanted.at_s))
+        notes = {SCHEDULED_BY: wanted.schedule.uid, SCHEDULED_AT: at}
+        there = self._store.resources.get(manifest.kind, manifest.name, manifest.namespace)
+        if there is not None:
+            if at and notes.items() <= there.annotations.items():
+                return there
+            raise Conflict(
+                f"{there.key} is there already, and is not of this schedule",
+                hint=f"fleetctl delete {there.key}",
+            )
+        changes = self._changes(manifest, notes, found, wanted, now_s)
+        write(self._store, changes, now_s)
+        row = self._store.resources.get(manifest.kind, manifest.name, manifest.namespace)
+        assert row is not None
+        return row
+
+    def _changes(
+        self,
+        manifest: Manifest,
+        notes: Mapping[str, str],
+        looked: Mapping[str, Looked],
+        wanted: Wanted,
+        now_s: float,
+    ) -> Sequence[Change]:
+        options = Order(
+            rerun=wanted.spec.makes.cache is None,
+            parallelism=parallelism_of(self._providers),
+            looked={manifest.key: it for it in looked.values()},
+            sources=self._sources,
+            namespace=manifest.namespace,
+        )
+        by = f"by schedule/{wanted.schedule.name}"
+        return [
+            replace(it, after=_with(it.after, notes), note=by) if it.key == manifest.key else it
+            for it in propose(self._store, [manifest], options, now_s)
+        ]
+
+
+def manifest_of(wanted: Wanted) -> Manifest:
+    """What a person would have written to get the same object."""
+    schedule, template = wanted.schedule, wanted.spec.template
+    metadata = Metadata(
+        name=wanted.name,
+        namespace=schedule.namespace,
+        labels={**template.metadata.labels, LABEL: schedule.name},
+        annotations=template.metadata.annotations,
+    )
+    origin = schedule.annotations.get(ORIGIN, "")
+    spec = wanted.spec.makes
+    return Manifest(template.kind, wanted.name, metadata, spec, schedule.key, 0, origin=origin)
+
+
+def _kept(wanted: Wanted) -> Mapping[str, Looked]:
+    """The source as it was when the schedule was applied."""
+    notes = wanted.schedule.annotations
+    revision, origin = notes.get(REVISION, ""), notes.get(ORIGIN, "")
+    return {wanted.name: Looked(revision, origin)} if revision or origin else {}
+
+
+def _with(row: Resource, notes: Mapping[str, str]) -> Resource:
+    return replace(row, annotations={**row.annotations, **{k: v for k, v in notes.items() if v}})
