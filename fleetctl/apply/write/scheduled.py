@@ -1,9 +1,9 @@
 """The objects that a Schedule makes, stored as an apply of their manifest would: same checks, same
 volumes that are named and not declared, same annotations.
 
-A source that is a directory is the copy that was kept when the schedule was applied; of a repository
-the commit is asked for each time. An object works anew though an equal one has succeeded, unless
-its template has a `cache` of its own: that is what a schedule is for.
+A source that is a directory is the copy that was kept when the schedule was applied; of a
+repository the commit is asked for each time. An object works anew though an equal one has
+succeeded, unless its template has a `cache` of its own: that is what a schedule is for.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Scheduled:
         return manifest, looked
 
     def make(self, wanted: Wanted, looked: object | None, now_s: float) -> Resource:
-        manifest, found = manifest_of(wanted), _kept(wanted)
+        manifest = manifest_of(wanted)
+        found = _kept(wanted, manifest)
         if isinstance(looked, tuple):
             manifest, found = looked
         at = "" if wanted.at_s is None else str(int(wanted.at_s))
@@ -86,7 +87,7 @@ class Scheduled:
         options = Order(
             rerun=wanted.spec.makes.cache is None,
             parallelism=parallelism_of(self._providers),
-            looked={manifest.key: it for it in looked.values()},
+            looked=looked,
             sources=self._sources,
             namespace=manifest.namespace,
         )
@@ -111,11 +112,11 @@ def manifest_of(wanted: Wanted) -> Manifest:
     return Manifest(template.kind, wanted.name, metadata, spec, schedule.key, 0, origin=origin)
 
 
-def _kept(wanted: Wanted) -> Mapping[str, Looked]:
+def _kept(wanted: Wanted, manifest: Manifest) -> Mapping[str, Looked]:
     """The source as it was when the schedule was applied."""
     notes = wanted.schedule.annotations
     revision, origin = notes.get(REVISION, ""), notes.get(ORIGIN, "")
-    return {wanted.name: Looked(revision, origin)} if revision or origin else {}
+    return {manifest.key: Looked(revision, origin)} if revision or origin else {}
 
 
 def _with(row: Resource, notes: Mapping[str, str]) -> Resource:

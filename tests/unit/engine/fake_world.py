@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.apply.write import commit
+from fleetctl.apply.write.scheduled import Scheduled
 from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.controllers.model import (
     Alive,
@@ -391,6 +392,7 @@ class Fleet:
             secrets=self.secrets,
             aside=self.aside,
             gateway=self.gateway,
+            maker=Scheduled(store, self.providers),
         )
         for provider in self.providers.values():
             provider.notify = engine.notify
