@@ -65,6 +65,7 @@ from fleetctl.tracking.annotations import (
     RESULTS,
     REVISION,
     ROLLOUT,
+    SCHEDULED_BY,
     WANDB,
     pins_of,
 )
@@ -121,10 +122,19 @@ def propose(
             *(it.namespace for it in manifests if KINDS[it.kind].namespaced),
         }
         for doomed in pruned(stored, options.applyset, kept, options.pruning, within):
-            gone = replace(doomed, deleted_at_s=now_s)
-            # As the pass of a deleted object reads it: one that nobody can read goes too.
-            changes.append(Change(PRUNED, doomed, gone, impact=impact_on(stored, gone, options)))
+            for row in (*_made_by(stored, doomed), doomed):
+                gone = replace(row, deleted_at_s=now_s)
+                # As the pass of a deleted object reads it: one that nobody can read goes too.
+                changes.append(Change(PRUNED, row, gone, impact=impact_on(stored, gone, options)))
     return changes
+
+
+def _made_by(stored: Stored, owner: Resource) -> list[Resource]:
+    """Objects that a schedule made, which go with it."""
+    if not KINDS[owner.kind].starts:
+        return []
+    found = (it for it in stored.resources.list() if it.deleted_at_s is None)
+    return [it for it in found if it.annotations.get(SCHEDULED_BY) == owner.uid]
 
 
 def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:

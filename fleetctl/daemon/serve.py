@@ -27,7 +27,6 @@ from fleetctl.common.home import CONTROLLER, RESTORED, SOCKET, SOCKET_PATH_BYTES
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change
     from fleetctl.apply.forecast import Forecast
-    from fleetctl.apply.write.scheduled import Scheduled
     from fleetctl.daemon.api import Api
     from fleetctl.engine.engine import Engine
     from fleetctl.engine.execute.secrets import SecretValues
@@ -113,6 +112,7 @@ def engine_of(
     home: Path, store: Store, settings: Settings, secrets: SecretValues
 ) -> tuple[Engine, Accounts]:
     """The engine, wired to the world, and the accounts that it works with."""
+    from fleetctl.apply.write.scheduled import Scheduled
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fleetctl.apply.request.fields import Reply, Request, keys_in, list_in, orphan_of, ranges_of
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.scheduled import Scheduled, by_hand
 from fleetctl.common.errors import UsageError
 from fleetctl.controllers.depends.standing import AWAITS, MISSING
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
@@ -52,7 +53,8 @@ class Verbs:
         waiting = {wanted: self._waiting(wanted, keys) for wanted in keys}
         for kind, name, namespace in keys:
             now_s = self._state.clock.now_s()
-            uid = commit.delete(store, kind, name, now_s, namespace=namespace)
+            orphans = request.get("cascade") == "orphan"
+            uid = commit.delete(store, kind, name, now_s, namespace=namespace, orphans=orphans)
             self._state.poke(uid)
             key = object_key(kind, name, namespace)
             message = _left_waiting(waiting[kind, name, namespace])
@@ -71,6 +73,19 @@ class Verbs:
             and key_of(it.resource) not in leaving
             and it.status.get("reason") in _WAITS
         )
+    async def create(self, request: Request) -> Reply:
+        """An object of a schedule by hand, now; the schedule itself stays as it is."""
+        ((word, name, namespace),) = keys_in({"keys": [request.get("from")]})
+        state, now_s = self._state, self._state.clock.now_s()
+        schedule = commit.find(state.store, word, name, namespace)
+        kind, named = str(request.get("kind") or ""), str(request.get("name") or "")
+        wanted = by_hand(schedule, kind, named)
+        maker = Scheduled(state.store, state.providers, state.sources)
+        looked = await maker.look(wanted) if maker.asks(wanted) else None
+        with state.store.transaction():
+            made = maker.make(wanted, looked, now_s)
+        state.poke(made.uid)
+        return {"ok": True, "results": [{"key": made.key, "outcome": "created", "message": ""}]}
 
     async def abandon(self, request: Request) -> Reply:
         """Forget deleted objects at once, whatever of them is confirmed gone. What may be left is

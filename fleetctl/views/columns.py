@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.common.text import HOUR_S, age, duration, safe, scalar, shorten, usd
+from fleetctl.cli.show import schedule_lines
+from fleetctl.cli.show.endpoint_lines import endpoint_servers
+from fleetctl.common.text import age, duration, safe, scalar, shorten, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
@@ -308,6 +311,13 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         _own("IN FLIGHT", "inFlight"), _own("QUEUE", "queue"), _own("CALLS", "calls"),
         _own("TOKENS", "tokens"), Column("COST", _cost, sparse=True), Column("P95", _answered), AGE,
         *(_own(*it)._replace(wide=True) for it in WIDE_COUNTS), *PLAIN,
+    ),
+    "Schedule": (
+        NAME, Column("SCHEDULE", schedule_lines.line_cell),
+        Column("TIMEZONE", schedule_lines.zone_cell),
+        Column("SUSPEND", schedule_lines.suspend_cell), ACTIVE,
+        Column("LAST", schedule_lines.last_cell), Column("NEXT", schedule_lines.next_cell), AGE,
+        *PLAIN,
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
     "Budget": (

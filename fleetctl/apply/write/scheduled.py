@@ -8,19 +8,24 @@ succeeded, unless its template has a `cache` of its own: that is what a schedule
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
 from fleetctl.apply.change import Change
 from fleetctl.apply.propose import propose, write
 from fleetctl.apply.request.options import Order, parallelism_of
-from fleetctl.common.errors import Conflict
+from fleetctl.common.errors import Conflict, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.schedules.maker import Wanted
 from fleetctl.manifest import Manifest
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.kinds.registry import find_kind, parse_spec
+from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.tracking.annotations import ORIGIN, REVISION, SCHEDULED_AT, SCHEDULED_BY
 from fleetctl.tracking.sources import Looked, Sources, source_of
 
@@ -29,6 +34,7 @@ if TYPE_CHECKING:
 
 # `fleetctl get jobs -l fleetctl.dev/schedule=nightly`
 LABEL = "fleetctl.dev/schedule"
+STEM_CHARS_MAX = 48  # of the schedule's name in a name of ours, which has at most 63
 
 Read = tuple[Manifest, Mapping[str, Looked]]
 
@@ -66,10 +72,9 @@ class Scheduled:
         if there is not None:
             if at and notes.items() <= there.annotations.items():
                 return there
-            raise Conflict(
-                f"{there.key} is there already, and is not of this schedule",
-                hint=f"fleetctl delete {there.key}",
-            )
+            not_ours = ", and is not of this schedule" if at else ""
+            hint = f"fleetctl delete {there.key}" if at else "give the new one another name"
+            raise Conflict(f"{there.key} is there already{not_ours}", hint=hint)
         changes = self._changes(manifest, notes, found, wanted, now_s)
         write(self._store, changes, now_s)
         row = self._store.resources.get(manifest.kind, manifest.name, manifest.namespace)
@@ -96,6 +101,33 @@ class Scheduled:
             replace(it, after=_with(it.after, notes), note=by) if it.key == manifest.key else it
             for it in propose(self._store, [manifest], options, now_s)
         ]
+
+
+def by_hand(schedule: Resource, kind: str, named: str) -> Wanted:
+    """One object of it now. kind: as a person wrote it. named: empty for a name of ours. Raises
+    UsageError.
+    """
+    spec = parse_spec(schedule.kind, schedule.spec)
+    if not isinstance(spec, ScheduleSpec):
+        raise UsageError(
+            f"{schedule.key} is not a schedule", hint="fleetctl create job --from schedule/NAME"
+        )
+    found = find_kind(kind)
+    if found is None or found.name != spec.template.kind:
+        right = spec.template.kind.lower()
+        raise UsageError(
+            f"{schedule.key} makes objects of kind {spec.template.kind}",
+            hint=f"fleetctl create {right} --from {schedule.key}",
+        )
+    name = named or f"{schedule.name[:STEM_CHARS_MAX]}-manual-{secrets.token_hex(3)}"
+    try:
+        Metadata(name=name)
+    except ValidationError as error:
+        raise UsageError(
+            f"`{name}` cannot name an object",
+            hint="1 to 63 lower case letters, digits and `-`, a letter or digit at both ends",
+        ) from error
+    return Wanted(schedule, spec, None, name)
 
 
 def manifest_of(wanted: Wanted) -> Manifest:

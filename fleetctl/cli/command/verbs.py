@@ -101,6 +101,7 @@ VERBS = {
     "delete": Verb(
         "change.delete", "stop the work of objects and remove them", Takes.OBJECTS, namespaced=True
     ),
+    "create": Verb("change.create", "run what a schedule makes now, by hand", namespaced=True),
     "suspend": Verb(
         "change.suspend", "stop work and start none until resumed", Takes.RUNS, namespaced=True
     ),
@@ -171,7 +172,6 @@ FLAGS_ELSEWHERE = {
 SAID_ELSEWHERE = {
     "cancel": "`fleetctl suspend KIND/NAME` stops work and keeps it, `fleetctl delete` removes it",
     "stop": "`fleetctl suspend KIND/NAME` stops work, `fleetctl down` stops the controller",
-    "create": "fleetctl apply -f FILE",
     "launch": "fleetctl apply -f FILE --wait",
     "replace": "fleetctl apply -f FILE",
     "patch": "fleetctl set KIND/NAME FIELD=VALUE",
