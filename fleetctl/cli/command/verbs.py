@@ -14,6 +14,7 @@ class Takes(Flag):
     NOTHING = 0
     VOLUMES = auto()  # that hold files
     RUNS = auto()  # objects that do work
+    SCHEDULES = auto()  # that make such objects
     OBJECTS = auto()  # of every kind
 
 
@@ -101,11 +102,24 @@ VERBS = {
     "delete": Verb(
         "change.delete", "stop the work of objects and remove them", Takes.OBJECTS, namespaced=True
     ),
-    "create": Verb("change.create", "run what a schedule makes now, by hand", namespaced=True),
-    "suspend": Verb(
-        "change.suspend", "stop work and start none until resumed", Takes.RUNS, namespaced=True
+    "create": Verb(
+        "change.create",
+        "run what a schedule makes now, by hand",
+        Takes.SCHEDULES,
+        namespaced=True,
     ),
-    "resume": Verb("change.suspend", "let suspended work go on", Takes.RUNS, namespaced=True),
+    "suspend": Verb(
+        "change.suspend",
+        "stop work and start none until resumed",
+        Takes.RUNS | Takes.SCHEDULES,
+        namespaced=True,
+    ),
+    "resume": Verb(
+        "change.suspend",
+        "let suspended work go on",
+        Takes.RUNS | Takes.SCHEDULES,
+        namespaced=True,
+    ),
     "retry": Verb("change.retry", "let tasks that ended run again", Takes.RUNS, namespaced=True),
     "rerun": Verb(
         "change.retry",

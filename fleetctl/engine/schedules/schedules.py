@@ -254,11 +254,11 @@ def _status(
     elif decision.behind:
         until = spec.times.text(memory.decided_s)
         message = f"the clock was set back: nothing starts again for moments up to {until}"
-        reason = "ClockBehind"
+        phase, reason = Phase.PENDING, "ClockBehind"
     elif problem:
-        reason, message = "RunNotMade", problem
+        phase, reason, message = Phase.PENDING, "RunNotMade", problem
     elif decision.waiting:
-        reason, message = "Waiting", decision.waiting
+        phase, reason, message = Phase.PENDING, "Waiting", decision.waiting
     running = sorted(it.key for it in children if it.runs)
     return {
         "phase": phase.value,
