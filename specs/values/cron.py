@@ -114,7 +114,7 @@ def _fields_of(line: str) -> str:
                 if text.lower().startswith("@every")
                 else f"there are {', '.join(MACROS)}"
             )
-            raise ValueError(with_hint(f"`{text}` is unknown", hint))
+            raise ValueError(with_hint("cron has no such word", hint))
         return known
     if text.upper().startswith(("TZ=", "CRON_TZ=")):
         zone = text.split()[0].partition("=")[2]
