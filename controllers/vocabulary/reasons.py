@@ -56,7 +56,7 @@ OF_OBJECTS = {
     "Suspended": "`suspend` is set: nothing runs and nothing starts.",
     "TargetReached": "A trial reached the metric's `target`.",
     "WandbSweepGone": "W&B has no such sweep, or not any more; it was asked three times.",
-    "Waiting": "It waits for the end of another object: of its name, a user of it, or one before it.",
+    "Waiting": "It waits for the end of another object: of its name, a user of it, or one before.",
 }
 
 # Why a start waits. `account` reasons concern all work of one account.
