@@ -20,6 +20,7 @@ from fleetctl.specs.content import content_of_function, content_of_models
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
+from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.hashing import canonical_json
@@ -203,6 +204,14 @@ def winner_note(resource: Resource) -> str:
         return f"its search begins from the trials of sweep/{sweep}, once that is over"
     winner = winner_told(resource)
     return f"its parameters are {winner}" if winner else ""
+
+
+def fires_note(spec: Spec, now_s: float) -> str:
+    """When a schedule makes its next object, as a phrase; empty of other kinds."""
+    if not isinstance(spec, ScheduleSpec) or spec.suspend:
+        return ""
+    next_s = spec.times.next_s(now_s)
+    return "" if next_s is None else f"next run {spec.times.text(next_s)}"
 
 
 def named_volumes(

@@ -25,6 +25,7 @@ from fleetctl.apply.dependents import (
 )
 from fleetctl.apply.draft import (
     drafted,
+    fires_note,
     function_content,
     models_content,
     named_volumes,
@@ -196,6 +197,8 @@ def _proposed(
         results = f"its tasks are {told}" if (told := results_told(desired)) else ""
         notes = filter(None, (depends_note(desired), results, winner_note(desired)))
         return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
+        note = winner_note(desired) or fires_note(manifest.spec, now_s)
+        return Change(CREATED, None, desired, impact=impact, note=note)
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
     if isinstance(manifest.spec, SweepSpec):
@@ -226,7 +229,7 @@ def _proposed(
     if rerun or not same_work:
         affected = impact_on(stored, after, options, rerun=rerun)
     fields = (*differences(known, after), *_moved(known, after, options))
-    note = "asked to run again" if rerun else ""
+    note = "asked to run again" if rerun else fires_note(manifest.spec, now_s)
     # What was refused is tried anew, also where what changed is nothing that was refused.
     anew = not same_work and _was_refused(known)
     return Change(

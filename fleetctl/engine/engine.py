@@ -120,7 +120,7 @@ class Engine:
             secrets=secrets or _no_secrets,
             beat_s=settings.wandb_beat_s,
         )
-        self._schedules = Schedules(state, maker)
+        self.schedules = Schedules(state, maker)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -172,7 +172,7 @@ class Engine:
             suggestions=self._suggestions,
             talks=self._talks,
             endpoints=self.endpoints,
-            schedules=self._schedules,
+            schedules=self.schedules,
             provided=self._provided,
         )
         return Ticks(
@@ -249,7 +249,7 @@ class Engine:
             await self._suggestions.close()
             await self._talks.close()
             await self.endpoints.close()
-            await self._schedules.close()
+            await self.schedules.close()
             await self.effects.cancel_all()
             await self._leftovers.close()
             await cancel(helpers)

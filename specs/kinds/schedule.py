@@ -86,8 +86,7 @@ class ScheduleSpec(Spec):
     """Makes objects at the times that a line of cron names, one object each time."""
 
     schedule: Annotated[str, AfterValidator(_is_line)] = Field(
-        description='When: five fields of cron, such as `"0 3 * * *"`, or `@hourly`, `@daily`, '
-        "`@weekly`, `@monthly`, `@yearly`."
+        description='When: five fields of cron, `"0 3 * * *"`, or `@hourly`, `@daily` ...'
     )
     time_zone: Annotated[str, AfterValidator(_is_zone)] = Field(
         default="UTC",

@@ -45,20 +45,21 @@ class Scheduled:
     def __init__(
         self, store: Store, providers: Mapping[str, Backend], sources: Sources | None = None
     ) -> None:
-        self._store, self._providers, self._sources = store, providers, sources
+        self._store, self._providers = store, providers
+        self.sources = sources
 
     def asks(self, wanted: Wanted) -> bool:
         source = source_of(wanted.spec)
-        return self._sources is not None and source is not None and source.git is not None
+        return self.sources is not None and source is not None and source.git is not None
 
     async def look(self, wanted: Wanted) -> Read:
-        assert self._sources is not None
+        assert self.sources is not None
         manifest = manifest_of(wanted)
-        looked = await self._sources.look([manifest])
+        looked = await self.sources.look([manifest])
         known = wanted.schedule.annotations.get(REVISION, "")
         if known and not looked.get(manifest.key, Looked()).revision:
             looked[manifest.key] = Looked(known)  # the remote does not answer; the last one is good
-        (manifest,) = await self._sources.required([manifest], looked)
+        (manifest,) = await self.sources.required([manifest], looked)
         return manifest, looked
 
     def make(self, wanted: Wanted, looked: object | None, now_s: float) -> Resource:
@@ -93,7 +94,7 @@ class Scheduled:
             rerun=wanted.spec.makes.cache is None,
             parallelism=parallelism_of(self._providers),
             looked=looked,
-            sources=self._sources,
+            sources=self.sources,
             namespace=manifest.namespace,
         )
         by = f"by schedule/{wanted.schedule.name}"

@@ -54,6 +54,11 @@ class Schedules:
             self._children.setdefault(owner, set()).add(resource.uid)
         self._state.queue.add(owner)
 
+    async def looked(self) -> None:
+        """Until all that is asked of repositories is answered."""
+        if self._looking:
+            await asyncio.wait(self._looking.values())
+
     async def close(self) -> None:
         looking = list(self._looking.values())
         self._looking.clear()
