@@ -151,7 +151,7 @@ class Status(TypedDict, total=False):
         Number, "of a Schedule: what was due by then was started, or is missed for good"
     ]
     activeRuns: Annotated[Sequence[str], "of a Schedule: objects that it made and that run"]
-    missed: Annotated[int, "of a Schedule: moments for which it made no object"]
+    missed: Annotated[int, "of a Schedule: moments without an object; of one gap 1,001 at most"]
     times: Annotated[str, "of a Schedule: the line and the zone that `decidedUntil` is about"]
     since: Annotated[Number, "of a Budget: when its period began"]
     until: Annotated[Number | None, "of a Budget: when its period ends"]

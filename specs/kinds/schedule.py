@@ -62,7 +62,9 @@ class ScheduledTemplate(Spec):
     metadata: ScheduledMetadata = Field(
         default_factory=ScheduledMetadata, description="Labels and annotations; default none."
     )
-    spec: dict[str, JsonValue] = Field(description="The spec of that kind, checked as its own.")
+    spec: dict[str, JsonValue] = Field(
+        description="The spec of that kind, checked as its own; see `explain job.spec`."
+    )
 
     @model_validator(mode="after")
     def _holds_such_a_spec(self) -> ScheduledTemplate:
