@@ -34,6 +34,7 @@ from fleetctl.manifest.rendering.render import Draft, render
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, Root
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
 
@@ -70,9 +71,18 @@ class Manifest:
     origin: str = ""
     read: tuple[str, ...] = ()
     source: Written | None = field(default=None, compare=False, repr=False)
+    inside: bool = False  # it is the template of another one, whose place in the file it has
+
+    def made(self) -> Manifest | None:
+        """Of one that makes others: what it makes, as a manifest; None of all else."""
+        if not isinstance(self.spec, ScheduleSpec):
+            return None
+        kind = self.spec.template.kind
+        return replace(self, kind=kind, spec=self.spec.makes, inside=True)
 
     def problems(self, found: Sequence[Finding]) -> list[Problem]:
         """What is found in it later, each at its place in the file."""
+        found = list(moved_in(found)) if self.inside else found
         if self.source is None:  # it was made from a stored object
             return [
                 Problem(self.path, 0, 0, path_text(it.subject) + it.problem, it.hint)

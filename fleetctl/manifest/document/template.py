@@ -4,7 +4,7 @@ own. Called by loader.py, before the outer one is checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -59,7 +59,7 @@ def inner_of(data: dict[str, Any], document: Document, read: Read) -> Inner | No
     return Inner(included, work, list(moved_in(found)))
 
 
-def moved_in(found: Iterator[Finding] | list[Finding]) -> Iterator[Finding]:
+def moved_in(found: Iterable[Finding]) -> Iterator[Finding]:
     """What is found in the inner one, by the paths of the outer."""
     for it in found:
         yield replace(it, path=(*AT, *it.path), subject=(*AT, *it.subject))

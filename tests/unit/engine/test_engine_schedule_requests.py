@@ -132,3 +132,14 @@ async def test_a_wrong_field_of_the_template_is_refused_where_it_is_set(tmp_path
         await api.ask("set", **asked, fields=["template.spec.completions=1"])
         stored = json.loads(api.fleet.row("tick").spec)
         assert stored["template"]["spec"]["completions"] == 1
+
+
+async def test_what_its_runs_would_lack_is_said_at_its_place(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        written = SCHEDULE.replace('(ok=True)"', '(ok=True)", secrets: [keys]')
+        reply = await api.apply(written)
+        (error,) = reply["errors"][0].splitlines()[:1]
+        assert error.startswith("f.yaml:12:")
+        assert "spec.template.spec.template.secrets[0] is `keys`" in error
+        stored = await api.apply(written, allowMissing=True)
+        assert stored["results"][0]["outcome"] == "created"
