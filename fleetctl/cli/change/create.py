@@ -23,6 +23,7 @@ would have come, and this one is in nobody's way. Everything else is made by
 examples:
   fleetctl create job --from schedule/nightly
   fleetctl create job nightly-after-the-fix --from schedule/nightly
+  fleetctl create sweep before-the-talk --from schedule/weekly
 
 exit codes:
   0 made, 2 wrong usage, 3 refused, 4 no such schedule, 5 the name is taken
