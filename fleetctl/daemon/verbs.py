@@ -24,7 +24,7 @@ from fleetctl.engine.capacity.providers import kept_on
 from fleetctl.engine.shared.dependents import Key, key_of
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.namespaces import object_key
-from fleetctl.tracking.annotations import ORIGIN
+from fleetctl.tracking.annotations import ORIGIN, SCHEDULED_BY
 from fleetctl.tracking.sources import source_of
 
 if TYPE_CHECKING:
@@ -93,9 +93,13 @@ class Verbs:
         """
         results = []
         wanted = set(map(str, list_in(request, "uids")))
-        rows = [it for it in self._state.store.resources.list() if it.uid in wanted]
-        for row in [it for it in rows if it.deleted_at_s is not None]:
+        rows = self._state.store.resources.list()
+        gone = {it.uid for it in rows if it.uid in wanted and it.deleted_at_s is not None}
+        for row in rows:
             uid, track = row.uid, self._state.tracks.get(row.uid)
+            # What a schedule made goes with it, and its own pass is to say so yet.
+            if uid not in gone and row.annotations.get(SCHEDULED_BY) not in gone:
+                continue
             left = list(_left(track)) if track is not None else []
             results.append({"key": row.key, "left": left})
             self._state.abandoned.add(uid)
@@ -187,6 +191,8 @@ class Verbs:
 
 def _left(track: Track) -> Iterator[str]:
     """What may be there when nobody waits for its end, for people."""
+    if KINDS[track.resource.kind].starts:
+        return
     if track.work is None:
         yield f"{track.resource.key} at provider `{kept_on(track.resource)}`"
         return

@@ -75,6 +75,8 @@ class Schedules:
         self._delete([it for it in left if not it.deleted], "its schedule was deleted")
         if not left:
             self._failures.pop(resource.uid, None)
+            for key in [it for it in self._looking if it[0] == resource.uid]:
+                self._looking.pop(key).cancel()
             (self._children or {}).pop(resource.uid, None)
             return None
         text = f"still stopping {_names([it.key for it in left])}"

@@ -76,6 +76,20 @@ async def test_orphans_of_a_deleted_schedule_work_on(tmp_path: Path) -> None:
         assert api.fleet.local.working() == [0, 1]
 
 
+async def test_one_that_is_deleted_by_force_waits_for_none_of_its_runs(tmp_path: Path) -> None:
+    async with served(tmp_path) as api:
+        await api.apply(SCHEDULE)
+        await api.fleet.later(HOUR_S)
+        api.fleet.local.deaf = True
+        deleted = await api.ask("delete", keys=["schedule/tick"])
+        await api.fleet.settle()
+        assert len(api.fleet.names()) == 2, "its runs are not confirmed gone"
+        reply = await api.ask("abandon", uids=[deleted["results"][0]["uid"]])
+        await api.fleet.settle()
+        assert api.fleet.names() == []
+        assert [len(it["left"]) for it in reply["results"]] == [0, 2]
+
+
 async def test_pruning_a_schedule_asks_for_what_runs_of_it(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         await api.apply(SCHEDULE, applyset="nights")
