@@ -195,10 +195,9 @@ def _proposed(
             desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
         impact = fresh_impact(stored, manifest, desired, options)
         results = f"its tasks are {told}" if (told := results_told(desired)) else ""
-        notes = filter(None, (depends_note(desired), results, winner_note(desired)))
+        next_run = fires_note(manifest.spec, now_s)
+        notes = filter(None, (depends_note(desired), results, winner_note(desired), next_run))
         return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
-        note = winner_note(desired) or fires_note(manifest.spec, now_s)
-        return Change(CREATED, None, desired, impact=impact, note=note)
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
     if isinstance(manifest.spec, SweepSpec):

@@ -73,6 +73,7 @@ class Verbs:
             and key_of(it.resource) not in leaving
             and it.status.get("reason") in _WAITS
         )
+
     async def create(self, request: Request) -> Reply:
         """An object of a schedule by hand, now; the schedule itself stays as it is."""
         ((word, name, namespace),) = keys_in({"keys": [request.get("from")]})

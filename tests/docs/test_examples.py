@@ -87,6 +87,8 @@ def test_a_chain_takes_results_from_one_job_to_the_next(fleet: Fleet) -> None:
         ("batchjob/score", "Succeeded"),
         ("batchjob/report", "Succeeded"),
     ]
+
+
 def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:
     fleet.ok("apply", "-f", str(EXAMPLES / "schedule.yaml"))
     assert "0 3 * * *  Europe/Berlin  False" in fleet.ok("get", "schedules")

@@ -73,10 +73,6 @@ async def predicted(
             case Execution() as spec:
                 found.extend(dependencies.of_work(manifest, spec, world))
                 found.extend(dependencies.of_results(manifest, spec, world))
-                found.extend(needs.of_work(manifest, spec, world))
-                found.extend(endpoints.of_work(manifest, spec, world))
-                found.extend(agreement.of_work(manifest, spec, world))
-                found.extend([it async for it in targets.of_work(manifest, spec, world)])
                 found.extend(await _of_work(manifest, spec, world))
             case FunctionSpec() as spec:
                 found.extend(needs.of_function(manifest, spec, world))

@@ -101,8 +101,7 @@ def run(args: Namespace, screen: Screen) -> int:
                 screen.talk("no object has such labels" if args.selector else "there is nothing")
             return 0
         _consent(found, reading, args, screen)
-        _ask(state_dir, found, reading, screen)
-        _ask(state_dir, found, reading, args.cascade)
+        _ask(state_dir, found, reading, screen, cascade=args.cascade)
         if args.force:
             _abandon(state_dir, found, screen)
         if args.no_wait:
@@ -191,24 +190,20 @@ def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen
         raise Refused("\nerror: ".join(losses), hint="add --yes to do it all the same")
 
 
-def _ask(state_dir: Path, found: dict[str, Target], reading: Reading, screen: Screen) -> None:
+def _ask(
+    state_dir: Path, found: dict[str, Target], reading: Reading, screen: Screen, *, cascade: str
+) -> None:
     """Store the spec; objects that are being deleted already are only waited for. What waits for
     them is told.
     """
     views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
     keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
     if keys:
-        reply = spawn.demand(state_dir, {"verb": "delete", "keys": keys})
+        reply = spawn.demand(state_dir, {"verb": "delete", "keys": keys, "cascade": cascade})
         results = reply.get("results")
         for one in map(mapping, results if isinstance(results, list) else []):
             if message := one.get("message"):
                 screen.warn(safe(f"{one.get('key')} is deleted, and {message}"))
-def _ask(state_dir: Path, found: dict[str, Target], reading: Reading, cascade: str) -> None:
-    """Store the spec; objects that are being deleted already are only waited for."""
-    views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
-    keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
-    if keys:
-        spawn.demand(state_dir, {"verb": "delete", "keys": keys, "cascade": cascade})
 
 
 def _abandon(state_dir: Path, found: dict[str, Target], screen: Screen) -> None:
