@@ -10,12 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from fleetctl.common.text import HOUR_S, age, duration, safe, scalar, shorten, usd
-from fleetctl.cli.show import schedule_lines
-from fleetctl.cli.show.endpoint_lines import endpoint_servers
-from fleetctl.common.text import age, duration, safe, scalar, shorten, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
+from fleetctl.views import schedule_lines
 from fleetctl.views.objects import View, mapping, why
 
 # A sentence in a table is a pointer; `describe` has the whole of it.

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from fleetctl.cli.show.description.budget_lines import budget_lines
 from fleetctl.cli.show.endpoint_lines import endpoint_lines
 from fleetctl.cli.show.function_lines import function_lines
-from fleetctl.cli.show.schedule_lines import schedule_lines
 from fleetctl.common.text import assignments, duration, scalar, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.views.objects import View
+from fleetctl.views.schedule_lines import schedule_lines
 
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
