@@ -18,6 +18,7 @@ OF_OBJECTS = {
     "BudgetExhausted": "A budget has too little left for one more run; more money lets it go on.",
     "BudgetTooSmall": "One unit may cost more than its whole budget; it can never start under it.",
     "CanceledByWandb": "The sweep was cancelled at W&B; its trials were stopped.",
+    "ClockBehind": "The clock was set back; a schedule starts nothing twice, and waits for it.",
     "Completed": "Everything that was declared is done.",
     "Creating": "What the object stands for is being made at its provider.",
     "Crowded": "A limit leaves no room now; the end of another sandbox makes it.",
@@ -48,13 +49,14 @@ OF_OBJECTS = {
     "Ready": "It stands as declared.",
     "Refused": "A provider refused the work, twice, and no other candidate is left.",
     "ResultsUnfit": "What `tasks.fromResults` takes cannot be parameters; nothing was begun.",
+    "RunNotMade": "A schedule's object could not be made; it is tried again until it is too late.",
     "ServerUnreachable": "No server of the Endpoint answers.",
     "StageFailed": "A stage is given up, so the training cannot go on.",
     "SuccessPolicy": "What `successPolicy` asks for is done.",
     "Suspended": "`suspend` is set: nothing runs and nothing starts.",
     "TargetReached": "A trial reached the metric's `target`.",
     "WandbSweepGone": "W&B has no such sweep, or not any more; it was asked three times.",
-    "Waiting": "It waits for another object of its name, or for one that uses it, to be gone.",
+    "Waiting": "It waits for the end of another object: of its name, a user of it, or one before.",
 }
 
 # Why a start waits. `account` reasons concern all work of one account.
@@ -169,6 +171,8 @@ OF_EVENTS = {
     "ParametersTaken": "`paramsFrom` has given the work the parameters of a sweep's best trial.",
     "Released": "What `dependsOn` names came out as it must, and the first of the work began.",
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
+    "RunsMissed": "A schedule could not make objects in time; the last of them starts late.",
+    "ScheduledRun": "A schedule has made an object.",
     "SameMetric": "All trials so far have the same metric, as if parameters did nothing.",
     "SpillOver": "Work runs over to another provider.",
     "WandbCannotTell": "An older W&B does not say what an unheard answer of its has done.",

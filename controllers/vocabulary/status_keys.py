@@ -140,6 +140,19 @@ class Status(TypedDict, total=False):
     maxCost: Annotated[float, "of a Budget, in USD"]
     unpricedSeconds: Annotated[float, "of a Budget: of runs whose price is not known"]
     warned: Annotated[int, "of a Budget, in percent: the highest level that was told"]
+    lastScheduleTime: Annotated[
+        Number | None, "of a Schedule: the moment for which it made an object last"
+    ]
+    lastSuccessfulTime: Annotated[
+        Number | None, "of a Schedule: when one of its objects succeeded last"
+    ]
+    nextScheduleTime: Annotated[Number | None, "of a Schedule: the next moment; null: suspended"]
+    decidedUntil: Annotated[
+        Number, "of a Schedule: what was due by then was started, or is missed for good"
+    ]
+    activeRuns: Annotated[Sequence[str], "of a Schedule: objects that it made and that run"]
+    missed: Annotated[int, "of a Schedule: moments without an object; of one gap 1,001 at most"]
+    times: Annotated[str, "of a Schedule: the line and the zone that `decidedUntil` is about"]
     since: Annotated[Number, "of a Budget: when its period began"]
     until: Annotated[Number | None, "of a Budget: when its period ends"]
 
@@ -153,7 +166,7 @@ Text = Literal[
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
     "refused", "stopped", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
-    "frontSize",
+    "frontSize", "missed",
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
@@ -162,7 +175,8 @@ Map = Literal[
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",
-    "workingSince", "since", "until",
+    "workingSince", "since", "until", "lastScheduleTime", "lastSuccessfulTime",
+    "nextScheduleTime", "decidedUntil",
 ]  # fmt: skip
 
 

@@ -15,10 +15,12 @@ from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import content_of_function, content_of_models
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
+from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.hashing import canonical_json
@@ -117,7 +119,7 @@ def function_content(stored: Stored, manifest: Manifest, among: Functions, optio
     among: those that are declared beside it, by (name, namespace).
     """
     template = getattr(manifest.spec, "template", None)
-    if template is None or template.function is None:
+    if not isinstance(template, Template) or template.function is None:
         return ""
     beside = among.get((template.function, manifest.namespace))
     if beside is not None:
@@ -202,6 +204,14 @@ def winner_note(resource: Resource) -> str:
         return f"its search begins from the trials of sweep/{sweep}, once that is over"
     winner = winner_told(resource)
     return f"its parameters are {winner}" if winner else ""
+
+
+def fires_note(spec: Spec, now_s: float) -> str:
+    """When a schedule makes its next object, as a phrase; empty of other kinds."""
+    if not isinstance(spec, ScheduleSpec) or spec.suspend:
+        return ""
+    next_s = spec.times.next_s(now_s)
+    return "" if next_s is None else f"next run {spec.times.text(next_s)}"
 
 
 def named_volumes(

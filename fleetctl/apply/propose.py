@@ -25,6 +25,7 @@ from fleetctl.apply.dependents import (
 )
 from fleetctl.apply.draft import (
     drafted,
+    fires_note,
     function_content,
     models_content,
     named_volumes,
@@ -65,6 +66,7 @@ from fleetctl.tracking.annotations import (
     RESULTS,
     REVISION,
     ROLLOUT,
+    SCHEDULED_BY,
     WANDB,
     pins_of,
 )
@@ -121,33 +123,47 @@ def propose(
             *(it.namespace for it in manifests if KINDS[it.kind].namespaced),
         }
         for doomed in pruned(stored, options.applyset, kept, options.pruning, within):
-            gone = replace(doomed, deleted_at_s=now_s)
-            # As the pass of a deleted object reads it: one that nobody can read goes too.
-            changes.append(Change(PRUNED, doomed, gone, impact=impact_on(stored, gone, options)))
+            for row in (*_made_by(stored, doomed), doomed):
+                gone = replace(row, deleted_at_s=now_s)
+                # As the pass of a deleted object reads it: one that nobody can read goes too.
+                changes.append(Change(PRUNED, row, gone, impact=impact_on(stored, gone, options)))
     return changes
+
+
+def _made_by(stored: Stored, owner: Resource) -> list[Resource]:
+    """Objects that a schedule made, which go with it."""
+    if not KINDS[owner.kind].starts:
+        return []
+    found = (it for it in stored.resources.list() if it.deleted_at_s is None)
+    return [it for it in found if it.annotations.get(SCHEDULED_BY) == owner.uid]
 
 
 def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
     """Store what was proposed, all or none. Raises Conflict when an object changed in between."""
     with store.transaction():
-        for change in changes:
-            if change.outcome == UNCHANGED:
-                continue
-            if change.asked_again:
-                _forget_refusals(store, change.after)
-            if change.rerun:
-                _put_aside(store, change.after.uid)
-            version = change.before.version if change.before is not None else None
-            store.resources.put(change.after, expected_version=version)
-            if change.outcome == PRUNED:
-                store.cache.forget(change.after.uid)
-        store.events.record(
-            [
-                EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
-                for it in changes
-                if it.outcome != UNCHANGED
-            ]
-        )
+        write(store, changes, now_s)
+
+
+def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
+    """As commit, inside a transaction that is begun."""
+    for change in changes:
+        if change.outcome == UNCHANGED:
+            continue
+        if change.asked_again:
+            _forget_refusals(store, change.after)
+        if change.rerun:
+            _put_aside(store, change.after.uid)
+        version = change.before.version if change.before is not None else None
+        store.resources.put(change.after, expected_version=version)
+        if change.outcome == PRUNED:
+            store.cache.forget(change.after.uid)
+    store.events.record(
+        [
+            EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
+            for it in changes
+            if it.outcome != UNCHANGED
+        ]
+    )
 
 
 def _moves(change: Change) -> bool:
@@ -179,7 +195,8 @@ def _proposed(
             desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
         impact = fresh_impact(stored, manifest, desired, options)
         results = f"its tasks are {told}" if (told := results_told(desired)) else ""
-        notes = filter(None, (depends_note(desired), results, winner_note(desired)))
+        next_run = fires_note(manifest.spec, now_s)
+        notes = filter(None, (depends_note(desired), results, winner_note(desired), next_run))
         return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
     if isinstance(manifest.spec, ProviderSpec):
         _refuse_another_type(known, manifest.spec)
@@ -211,7 +228,7 @@ def _proposed(
     if rerun or not same_work:
         affected = impact_on(stored, after, options, rerun=rerun)
     fields = (*differences(known, after), *_moved(known, after, options))
-    note = "asked to run again" if rerun else ""
+    note = "asked to run again" if rerun else fires_note(manifest.spec, now_s)
     # What was refused is tried anew, also where what changed is nothing that was refused.
     anew = not same_work and _was_refused(known)
     return Change(

@@ -61,6 +61,7 @@ class Api:
             "apply": receiver.apply,
             "delete": verbs.delete,
             "abandon": verbs.abandon,
+            "create": verbs.create,
             "suspend": verbs.suspend,
             "resume": verbs.resume,
             "retry": verbs.retry,

@@ -32,6 +32,7 @@ from fleetctl.engine.execute.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.hurry import hurry, hurry_object
 from fleetctl.manifest import load
+from fleetctl.specs.blocks.common import work_in
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
@@ -222,7 +223,7 @@ class Receiver:
         does not have them.
         """
         for manifest in manifests:
-            template = getattr(manifest.spec, "template", None)
+            template = getattr(work_in(manifest.spec), "template", None)
             for name in template.secrets if template is not None else ():
                 stored = self._state.store.resources.get("Secret", name, manifest.namespace)
                 if stored is not None:

@@ -112,6 +112,7 @@ def engine_of(
     home: Path, store: Store, settings: Settings, secrets: SecretValues
 ) -> tuple[Engine, Accounts]:
     """The engine, wired to the world, and the accounts that it works with."""
+    from fleetctl.apply.write.scheduled import Scheduled
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
@@ -126,6 +127,7 @@ def engine_of(
         notify=lambda run: engines[0].notify(run),
         environ=secrets.value,
     )
+    sources = Sources(home)
     engine = Engine(
         store=store,
         providers=accounts.backends,
@@ -133,9 +135,10 @@ def engine_of(
         settings=settings,
         secrets=secrets.resolve,
         accounts=accounts,
-        sources=Sources(home),
+        sources=sources,
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
+        maker=Scheduled(store, accounts.backends, sources),
     )
     engines.append(engine)
     return engine, accounts

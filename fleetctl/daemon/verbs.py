@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fleetctl.apply.request.fields import Reply, Request, keys_in, list_in, orphan_of, ranges_of
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.retry import Choice, retry
+from fleetctl.apply.write.scheduled import Scheduled, by_hand
 from fleetctl.common.errors import UsageError
 from fleetctl.controllers.depends.standing import AWAITS, MISSING
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
@@ -23,7 +24,7 @@ from fleetctl.engine.capacity.providers import kept_on
 from fleetctl.engine.shared.dependents import Key, key_of
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.namespaces import object_key
-from fleetctl.tracking.annotations import ORIGIN
+from fleetctl.tracking.annotations import ORIGIN, SCHEDULED_BY
 from fleetctl.tracking.sources import source_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,8 @@ class Verbs:
         waiting = {wanted: self._waiting(wanted, keys) for wanted in keys}
         for kind, name, namespace in keys:
             now_s = self._state.clock.now_s()
-            uid = commit.delete(store, kind, name, now_s, namespace=namespace)
+            orphans = request.get("cascade") == "orphan"
+            uid = commit.delete(store, kind, name, now_s, namespace=namespace, orphans=orphans)
             self._state.poke(uid)
             key = object_key(kind, name, namespace)
             message = _left_waiting(waiting[kind, name, namespace])
@@ -72,15 +74,33 @@ class Verbs:
             and it.status.get("reason") in _WAITS
         )
 
+    async def create(self, request: Request) -> Reply:
+        """An object of a schedule by hand, now; the schedule itself stays as it is."""
+        ((word, name, namespace),) = keys_in({"keys": [request.get("from")]})
+        state, now_s = self._state, self._state.clock.now_s()
+        schedule = commit.find(state.store, word, name, namespace)
+        kind, named = str(request.get("kind") or ""), str(request.get("name") or "")
+        wanted = by_hand(schedule, kind, named)
+        maker = Scheduled(state.store, state.providers, state.sources)
+        looked = await maker.look(wanted) if maker.asks(wanted) else None
+        with state.store.transaction():
+            made = maker.make(wanted, looked, now_s)
+        state.poke(made.uid)
+        return {"ok": True, "results": [{"key": made.key, "outcome": "created", "message": ""}]}
+
     async def abandon(self, request: Request) -> Reply:
         """Forget deleted objects at once, whatever of them is confirmed gone. What may be left is
         told, and ended as soon as its provider answers.
         """
         results = []
         wanted = set(map(str, list_in(request, "uids")))
-        rows = [it for it in self._state.store.resources.list() if it.uid in wanted]
-        for row in [it for it in rows if it.deleted_at_s is not None]:
+        rows = self._state.store.resources.list()
+        gone = {it.uid for it in rows if it.uid in wanted and it.deleted_at_s is not None}
+        for row in rows:
             uid, track = row.uid, self._state.tracks.get(row.uid)
+            # What a schedule made goes with it, and its own pass is to say so yet.
+            if uid not in gone and row.annotations.get(SCHEDULED_BY) not in gone:
+                continue
             left = list(_left(track)) if track is not None else []
             results.append({"key": row.key, "left": left})
             self._state.abandoned.add(uid)
@@ -172,6 +192,8 @@ class Verbs:
 
 def _left(track: Track) -> Iterator[str]:
     """What may be there when nobody waits for its end, for people."""
+    if KINDS[track.resource.kind].starts:
+        return
     if track.work is None:
         yield f"{track.resource.key} at provider `{kept_on(track.resource)}`"
         return

@@ -37,6 +37,8 @@ from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.observe.watcher import Watcher
+from fleetctl.engine.schedules.maker import Maker
+from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.boundary import reported
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.engine.shared.state import State
@@ -45,8 +47,10 @@ from fleetctl.engine.tick import Ticks
 from fleetctl.engine.wandb.talks import Talks
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.providers.contract.base import Backend, Reachable, Resolving
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.base import Store
 from fleetctl.tracking.sources import Sources
+from fleetctl.tracking.track import Track
 from fleetctl.wandb.client import Connect
 
 log = logging.getLogger("fleetctl.engine")
@@ -74,10 +78,11 @@ class Engine:
         aside: Aside = asyncio.to_thread,
         wandb: Connect | None = None,
         gateway: Gateway | None = None,
+        maker: Maker | None = None,
     ) -> None:
         """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
         W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
-        can ask one.
+        can ask one. maker: stores what schedules ask for; None = they make nothing.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -115,6 +120,7 @@ class Engine:
             secrets=secrets or _no_secrets,
             beat_s=settings.wandb_beat_s,
         )
+        self.schedules = Schedules(state, maker)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -166,6 +172,7 @@ class Engine:
             suggestions=self._suggestions,
             talks=self._talks,
             endpoints=self.endpoints,
+            schedules=self.schedules,
             provided=self._provided,
         )
         return Ticks(
@@ -242,6 +249,7 @@ class Engine:
             await self._suggestions.close()
             await self._talks.close()
             await self.endpoints.close()
+            await self.schedules.close()
             await self.effects.cancel_all()
             await self._leftovers.close()
             await cancel(helpers)
@@ -306,7 +314,7 @@ class Engine:
         """Nothing is live, nothing is desired that has not been reached, and all is resolved."""
         state = self.state
         busy = any(
-            not track.dormant and track.status.get("phase") not in ("Ready", "Suspended")
+            not track.dormant and track.status.get("phase") not in _at_rest(track)
             for track in state.tracks.values()
         )
         return not busy and not state.live_runs() and not state.inbox.facts and self.resolved()
@@ -319,6 +327,12 @@ class Engine:
             and not any(state.unrecorded.values())
             and not any(map(_unresolved, state.providers.values()))
         )
+
+
+def _at_rest(track: Track) -> tuple[str, ...]:
+    """The phases in which an object needs nobody. What makes others by itself does."""
+    starts = KINDS[track.resource.kind].starts
+    return ("Suspended",) if starts else ("Ready", "Suspended")
 
 
 def _unresolved(backend: Backend) -> bool:

@@ -16,6 +16,7 @@ from fleetctl.manifest.checks import doubtful_in, wrong_in
 from fleetctl.manifest.document.envelope import envelope, no_manifest
 from fleetctl.manifest.document.limits import overlong
 from fleetctl.manifest.document.namespaces import Chosen, misplaced, settled, too_long
+from fleetctl.manifest.document.template import Inner, inner_of, metadata_for, moved_in
 from fleetctl.manifest.document.unsupported import not_yet, not_yet_of_a_sweep
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.files.includes import Included, include
@@ -33,6 +34,7 @@ from fleetctl.manifest.rendering.render import Draft, render
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, Root
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
 
@@ -69,9 +71,18 @@ class Manifest:
     origin: str = ""
     read: tuple[str, ...] = ()
     source: Written | None = field(default=None, compare=False, repr=False)
+    inside: bool = False  # it is the template of another one, whose place in the file it has
+
+    def made(self) -> Manifest | None:
+        """Of one that makes others: what it makes, as a manifest; None of all else."""
+        if not isinstance(self.spec, ScheduleSpec):
+            return None
+        kind = self.spec.template.kind
+        return replace(self, kind=kind, spec=self.spec.makes, inside=True)
 
     def problems(self, found: Sequence[Finding]) -> list[Problem]:
         """What is found in it later, each at its place in the file."""
+        found = list(moved_in(found)) if self.inside else found
         if self.source is None:  # it was made from a stored object
             return [
                 Problem(self.path, 0, 0, path_text(it.subject) + it.problem, it.hint)
@@ -157,10 +168,13 @@ def _check(draft: Draft, namespace: Chosen) -> _Checked:
     data = root.value
     if (other := no_manifest(data, document.path)) is not None:
         return _Checked(draft.written, Included(), [other])
-    included = include(data, document)
+    inner = inner_of(data, document, _spec)
+    included = include(data, document) if inner is None else inner.included
     found = [*envelope(data), *included.findings]
     metadata = _model(Metadata, _own_metadata(data.get("metadata")), ("metadata",), found)
     spec = _spec(data, found)
+    if inner is not None:
+        found = [*inner.without_echo(found), *inner.findings]
     if spec is None:
         found.extend(not_yet_of_a_sweep(data))
     if metadata is not None and spec is not None:
@@ -168,6 +182,8 @@ def _check(draft: Draft, namespace: Chosen) -> _Checked:
         found.extend(misplaced(metadata, kind, namespace))
         metadata = settled(metadata, kind, namespace)
         found.extend((*too_long(metadata, spec), *not_yet(metadata, spec), *wrong_in(spec)))
+        if inner is not None:
+            found.extend(_wrong_inside(metadata, inner))
     written = replace(draft.written, moved=included.moved) if included.moved else draft.written
     checked = _Checked(written, included, [it for it in found if not _is_noise(it, root)])
     if not found and not root.broken and not included.problems:
@@ -185,7 +201,15 @@ def _check(draft: Draft, namespace: Chosen) -> _Checked:
             source=written,
         )
         checked.doubts = list(doubtful_in(spec))
+        if inner is not None and inner.spec is not None:
+            checked.doubts += moved_in(doubtful_in(inner.spec))
     return checked
+
+
+def _wrong_inside(metadata: Metadata, inner: Inner) -> Iterator[Finding]:
+    spec, about = inner.spec, metadata_for(metadata)
+    if spec is not None:
+        yield from moved_in([*too_long(about, spec), *not_yet(about, spec), *wrong_in(spec)])
 
 
 def _own_metadata(metadata: Any) -> Any:

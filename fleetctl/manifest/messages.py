@@ -19,6 +19,7 @@ from fleetctl.manifest.hints import hints
 from fleetctl.manifest.hints.words import HINTS, MAPPING_HINTS, NOT_YET_FIELDS, listed, meant
 from fleetctl.manifest.plain import resolve
 from fleetctl.manifest.problems import Path, shortened, value_text
+from fleetctl.specs.values.hints import parted
 
 FINDINGS_MAX = 1000  # of one block; more than these nobody reads, and each takes half a KiB
 
@@ -154,8 +155,8 @@ def _key(detail: ErrorDetails, path: Path) -> Finding:
 
 
 def _value(detail: ErrorDetails, path: Path, value: Any) -> Finding:
-    right = _right(detail)
-    hint = hints.of_labels(path, value) or hints.of_value(detail["type"], path, value)
+    right, own = parted(_right(detail))
+    hint = own or hints.of_labels(path, value) or hints.of_value(detail["type"], path, value)
     hint = hint or _value_hint(detail, path, value)
     if right.startswith(_WORK) and isinstance(value, dict) and "template" in value:
         path, value = (*path, "template"), value["template"]  # a kind found it, of its template

@@ -36,6 +36,10 @@ RERUN = "fleetctl.dev/rerun"
 ESTIMATE = "fleetctl.dev/estimate"
 # The last `retry` that was carried out, so that one that got no answer may be repeated.
 RETRIED = "fleetctl.dev/retried"
+# Of what a Schedule made: the uid of the schedule, and the moment that it was made for, in seconds
+# since the epoch; empty where somebody asked for it by hand.
+SCHEDULED_BY = "fleetctl.dev/scheduled-by"
+SCHEDULED_AT = "fleetctl.dev/scheduled-at"
 
 NOTES = (
     ESTIMATE,
@@ -52,6 +56,8 @@ NOTES = (
     RETRIED,
     REVISION,
     ROLLOUT,
+    SCHEDULED_AT,
+    SCHEDULED_BY,
     WANDB,
 )
 

@@ -20,7 +20,7 @@ from fleetctl.providers.sources import git
 from fleetctl.providers.sources.pinning import current
 from fleetctl.providers.sources.revision import Tree
 from fleetctl.providers.sources.snapshots import EVERYTHING, Snapshots, differing, name_of
-from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.common import Execution, work_in
 from fleetctl.specs.blocks.template import GitSource, Source, Template
 from fleetctl.specs.builtin import runs_here
 from fleetctl.tracking.annotations import ORIGIN, REVISION
@@ -178,6 +178,7 @@ class Sources:
 
 def source_of(spec: object) -> Source | None:
     """The source of a spec; a Function has its own, kinds that run have it in their template."""
+    spec = work_in(spec)
     holder = getattr(spec, "template", None) if isinstance(spec, Execution) else spec
     return getattr(holder, "source", None)
 
@@ -227,6 +228,7 @@ async def _commits(named: Sequence[tuple[Manifest, Source]]) -> dict[str, Looked
 
 def _runs_here(spec: object) -> bool:
     """Whether a path of this machine means the same where it runs."""
+    spec = work_in(spec)
     if isinstance(spec, Execution):
         return all(map(runs_here, spec.providers()))
     return runs_here(getattr(spec, "provider", ""))
@@ -244,10 +246,11 @@ def _lacking(manifest: Manifest, files: Mapping[str, str]) -> str:
     """A program that the source does not have; empty where all are there, or another directory
     holds them.
     """
-    template = getattr(manifest.spec, "template", None)
+    spec = work_in(manifest.spec)
+    template = getattr(spec, "template", None)
     if template is not None and template.workdir is not None:
         return ""
-    for name in programs(manifest.spec):
+    for name in programs(spec):
         if name not in files:
             where = f"{manifest.path}:{manifest.line}: {manifest.key}"
             near = did_you_mean(name, list(files))

@@ -13,6 +13,7 @@ from fleetctl.common.text import HOUR_S, age, duration, safe, scalar, shorten, u
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
+from fleetctl.views import schedule_lines
 from fleetctl.views.objects import View, mapping, why
 
 # A sentence in a table is a pointer; `describe` has the whole of it.
@@ -308,6 +309,13 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         _own("IN FLIGHT", "inFlight"), _own("QUEUE", "queue"), _own("CALLS", "calls"),
         _own("TOKENS", "tokens"), Column("COST", _cost, sparse=True), Column("P95", _answered), AGE,
         *(_own(*it)._replace(wide=True) for it in WIDE_COUNTS), *PLAIN,
+    ),
+    "Schedule": (
+        NAME, Column("SCHEDULE", schedule_lines.line_cell),
+        Column("TIMEZONE", schedule_lines.zone_cell),
+        Column("SUSPEND", schedule_lines.suspend_cell), ACTIVE,
+        Column("LAST", schedule_lines.last_cell), Column("NEXT", schedule_lines.next_cell), AGE,
+        *PLAIN,
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
     "Budget": (

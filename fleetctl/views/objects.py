@@ -35,6 +35,10 @@ TIME_KEYS = (
     "activeSince",
     "workingSince",
     "lastTransitionTime",
+    "lastScheduleTime",
+    "lastSuccessfulTime",
+    "nextScheduleTime",
+    "decidedUntil",
 )
 
 

@@ -42,6 +42,7 @@ __all__ = [
     "SandboxPolicy",
     "SuccessPolicy",
     "SuccessRule",
+    "work_in",
 ]
 
 ANNOTATIONS_BYTES_MAX = 256 * 1024  # the limit that Kubernetes has
@@ -128,6 +129,11 @@ class Part:
     def placement_at(self) -> tuple[str | int, ...]:
         """The path in a manifest of its placement."""
         return ("spec", *(self.path if "placement" in self.own else ()), "placement")
+
+
+def work_in(spec: Any) -> Any:
+    """What is to be done: the spec itself, or that of the objects which it makes."""
+    return getattr(spec, "makes", spec)
 
 
 class Execution(Spec):

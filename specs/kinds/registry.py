@@ -31,6 +31,7 @@ class Kind(NamedTuple):
     lasting: bool = False  # a unit without a limit of time is taken for long
     # Units are points of a search: told apart by their parameters and compared by a metric.
     searches: bool = False
+    starts: bool = False  # makes objects by itself: somebody must be there for it
 
     @property
     def runs(self) -> bool:
@@ -73,6 +74,13 @@ KINDS: dict[str, Kind] = {
         shows=(("STAGE", "stage"),),
         named=True,
         lasting=True,
+    ),
+    "Schedule": Kind(
+        "Schedule",
+        "schedules",
+        ("sched", "cronjob", "cronjobs", "cj"),
+        "fleetctl.specs.kinds.schedule:ScheduleSpec",
+        starts=True,
     ),
     "Volume": Kind("Volume", "volumes", ("vol",), "fleetctl.specs.kinds.volume:VolumeSpec"),
     "Function": Kind(

@@ -25,8 +25,9 @@ _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Ends in order with the text that stands for what was found.
 _VARYING = (
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d [A-Z]{3,4}\b"), "MOMENT"),
     (re.compile(r"\bfl-[a-z2-7]{26}\b"), "RUN"),
-    (re.compile(r"\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?s\b|\b\d+m\b"), "SPAN"),
+    (re.compile(r"\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?s\b|\b\d+[mhd]\b"), "SPAN"),
     (re.compile(r"\bpid \d+"), "pid N"),
     # An account that answers late leaves it to the dated table.
     (re.compile(r"\(prices: [^)]*\)"), "(prices: SOURCES)"),

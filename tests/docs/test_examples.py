@@ -31,6 +31,7 @@ RUN_BY_A_TEST = {
     "batch.yaml",
     "chain.yaml",
     "budget.yaml",
+    "schedule.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
@@ -86,6 +87,17 @@ def test_a_chain_takes_results_from_one_job_to_the_next(fleet: Fleet) -> None:
         ("batchjob/score", "Succeeded"),
         ("batchjob/report", "Succeeded"),
     ]
+
+
+def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "schedule.yaml"))
+    assert "0 3 * * *  Europe/Berlin  False" in fleet.ok("get", "schedules")
+    fleet.ok("create", "job", "tonight", "--from", "schedule/evaluate")
+    fleet.ok("wait", "job/tonight", "--timeout", "60s")
+    found = [row["result"] for row in fleet.results("job/tonight")]
+    assert found == [{"suite": "arithmetic", "passed": 10}, {"suite": "grammar", "passed": 7}]
+    fleet.ok("delete", "schedule/evaluate")
+    assert fleet.run("get", "job/tonight").code == 4, "what it made goes with it"
 
 
 def test_a_task_that_fails_once_is_tried_again_and_its_first_log_is_kept(fleet: Fleet) -> None:

@@ -169,6 +169,10 @@ def test_a_kind_is_two_files_and_two_rows(fleet: Fleet, tmp_path: Path) -> None:
     assert [row["result"] for row in fleet.results("die/d6")] == [{"n": 1}, {"n": 2}]
     assert "Rolls:       2 = 2 succeeded" in fleet.ok("describe", "dice/d6")
     assert "rolled" in fleet.ok("logs", "dice/d6", "--index", "1")
+    nightly = "{kind: Dice, spec: {rolls: 2, template: {python: pass}}}"
+    head = DICE[: DICE.index("spec:")].replace("Dice", "Schedule")
+    nights = f'{head}spec: {{schedule: "@daily", template: {nightly}}}\n'
+    assert "schedule/d6" in fleet.ok("validate", "-f", "-", stdin=nights)
     wrong = fleet.run("validate", "-f", "-", stdin=DICE.replace("rolls", "roll"))
     assert (wrong.code, "did you mean `rolls`" in wrong.talk) == (2, True), wrong
 

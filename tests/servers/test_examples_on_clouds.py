@@ -60,6 +60,7 @@ FUNCTIONS = ("function.yaml",)
 ELSEWHERE = (
     *("sweep-wandb.yaml", "sweep-wandb-account.yaml"),
     *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml", "served-model.yaml"),
+    "schedule.yaml",  # it runs by a clock
 )
 
 

@@ -65,14 +65,15 @@ async def predicted(
     for manifest in manifests:
         if manifest.key not in starting:
             continue
+        if (made := manifest.made()) is not None:
+            # Whether there is room for it now says nothing of the night.
+            work = await _of_work(made, made.spec, world)
+            found.extend(it for it in work if it.sort is not Sort.CAPACITY)
         match manifest.spec:
             case Execution() as spec:
                 found.extend(dependencies.of_work(manifest, spec, world))
                 found.extend(dependencies.of_results(manifest, spec, world))
-                found.extend(needs.of_work(manifest, spec, world))
-                found.extend(endpoints.of_work(manifest, spec, world))
-                found.extend(agreement.of_work(manifest, spec, world))
-                found.extend([it async for it in targets.of_work(manifest, spec, world)])
+                found.extend(await _of_work(manifest, spec, world))
             case FunctionSpec() as spec:
                 found.extend(needs.of_function(manifest, spec, world))
                 found.extend(agreement.of_function(manifest, spec, world))
@@ -82,6 +83,16 @@ async def predicted(
             case SecretSpec() as spec:
                 found.extend(needs.of_secret(manifest, spec, world))
     return found
+
+
+async def _of_work(manifest: Manifest, spec: Spec, world: World) -> list[Prediction]:
+    assert isinstance(spec, Execution)
+    found = [
+        *needs.of_work(manifest, spec, world),
+        *endpoints.of_work(manifest, spec, world),
+        *agreement.of_work(manifest, spec, world),
+    ]
+    return [*found, *[it async for it in targets.of_work(manifest, spec, world)]]
 
 
 def allowed(request: Mapping[str, object]) -> frozenset[Sort]:

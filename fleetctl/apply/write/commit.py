@@ -17,8 +17,10 @@ from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
+from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import EventRow, Store
+from fleetctl.tracking.annotations import SCHEDULED_BY
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -46,14 +48,23 @@ def apply(
 
 
 def delete(
-    store: Store, kind: str, name: str, now_s: float, *, namespace: str = DEFAULT_NAMESPACE
+    store: Store,
+    kind: str,
+    name: str,
+    now_s: float,
+    *,
+    namespace: str = DEFAULT_NAMESPACE,
+    orphans: bool = False,
 ) -> str:
     """Mark it as deleted; the row stays until everything of it is confirmed gone. Returns the uid.
+    orphans: what a schedule made stays, and is its own from now on.
 
     Raises NotFound.
     """
     resource = find(store, kind, name, namespace)
     with store.transaction():
+        if orphans:
+            _let_go(store, resource)
         store.resources.put(
             replace(resource, deleted_at_s=now_s), expected_version=resource.version
         )
@@ -63,6 +74,13 @@ def delete(
             [EventRow(resource.uid, now_s, "Normal", "Deleted", "deletion asked for")]
         )
     return resource.uid
+
+
+def _let_go(store: Store, schedule: Resource) -> None:
+    for row in store.resources.list():
+        if row.annotations.get(SCHEDULED_BY) == schedule.uid:
+            notes = {k: it for k, it in row.annotations.items() if k != SCHEDULED_BY}
+            store.resources.put(replace(row, annotations=notes), expected_version=row.version)
 
 
 def suspend(
@@ -77,7 +95,7 @@ def suspend(
     """Set or clear spec.suspend; False when it was so already. Raises NotFound and UsageError."""
     resource = find(store, kind, name, namespace)
     spec = parse_spec(resource.kind, resource.spec)
-    if not isinstance(spec, Execution):
+    if not isinstance(spec, Execution | ScheduleSpec):
         raise UsageError(f"a {kind} has nothing to suspend; it runs no work")
     if spec.suspend == wanted:
         return False

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.apply.consent import accepts
+from fleetctl.cli.change.schedules import running_of
 from fleetctl.cli.command.flags import Parser, add_labels, add_recursive, add_variables
 from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
@@ -33,7 +34,8 @@ Stop the work of objects and remove them with their logs. What they cost, came t
 and said stays in `cost`, `query` and `events --deleted` (90 days by default).
 Returns when all of it is confirmed gone. Volumes keep their data unless they say
 `deletionPolicy: Delete`; then, and with --all, it asks first, and without a
-terminal it refuses.
+terminal it refuses. What a schedule made goes with it: it asks where some of that
+runs, and `--cascade orphan` leaves all of it.
 
 examples:
   fleetctl delete job/chunks
@@ -42,6 +44,7 @@ examples:
   fleetctl delete jobs,sweeps --all --yes
   fleetctl delete job/a sweep/b --no-wait
   fleetctl delete job/a --force
+  fleetctl delete schedule/nightly --cascade orphan
 
 exit codes:
   0 gone (with --no-wait: going), 2 wrong usage, 3 refused (add --yes),
@@ -69,6 +72,12 @@ def parser(verb: str) -> Parser:
         "-y", "--yes", action="store_true", help="do not ask before data goes, or all"
     )
     made.add_argument(
+        "--cascade",
+        choices=("background", "orphan"),
+        default="background",
+        help="whether what a schedule made goes with it (background), or stays (orphan)",
+    )
+    made.add_argument(
         "--force",
         action="store_true",
         help="do not wait for providers that do not answer; says what may be left behind there",
@@ -92,7 +101,7 @@ def run(args: Namespace, screen: Screen) -> int:
                 screen.talk("no object has such labels" if args.selector else "there is nothing")
             return 0
         _consent(found, reading, args, screen)
-        _ask(state_dir, found, reading, screen)
+        _ask(state_dir, found, reading, screen, cascade=args.cascade)
         if args.force:
             _abandon(state_dir, found, screen)
         if args.no_wait:
@@ -173,20 +182,24 @@ def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen
         and seen.kind.name == "Volume"
         and seen.spec().get("deletionPolicy") == "Delete"
     ]
+    if args.cascade != "orphan":
+        losses += [it for seen in views if seen is not None for it in running_of(seen, reading)]
     if not losses or args.yes:
         return
     if "-" in args.files or not accepts(losses, screen):
         raise Refused("\nerror: ".join(losses), hint="add --yes to do it all the same")
 
 
-def _ask(state_dir: Path, found: dict[str, Target], reading: Reading, screen: Screen) -> None:
+def _ask(
+    state_dir: Path, found: dict[str, Target], reading: Reading, screen: Screen, *, cascade: str
+) -> None:
     """Store the spec; objects that are being deleted already are only waited for. What waits for
     them is told.
     """
     views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
     keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
     if keys:
-        reply = spawn.demand(state_dir, {"verb": "delete", "keys": keys})
+        reply = spawn.demand(state_dir, {"verb": "delete", "keys": keys, "cascade": cascade})
         results = reply.get("results")
         for one in map(mapping, results if isinstance(results, list) else []):
             if message := one.get("message"):

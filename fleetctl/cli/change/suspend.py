@@ -23,7 +23,8 @@ _SUMMARY = {
     "suspend": """\
 Stop the running tasks and start none until resumed. Finished tasks stay finished.
 On a terminal it asks before work is lost; `fleetctl scale KIND/NAME --parallelism 0
---rollout FinishRunning` lets it end.""",
+--rollout FinishRunning` lets it end. Of a schedule nothing is stopped: it makes
+nothing new until resumed.""",
     "resume": "Let suspended objects go on; stopped tasks start again without losing an attempt.",
 }
 _PAGE = """\
@@ -56,7 +57,7 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     targets = [target(text, args.namespace) for text in args.objects]
     for wanted in targets:
-        if not wanted.kind.runs:
+        if not wanted.kind.runs and not wanted.kind.starts:
             raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     losses: dict[str, str] = {}
     if args.verb == "suspend":

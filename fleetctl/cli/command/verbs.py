@@ -14,6 +14,7 @@ class Takes(Flag):
     NOTHING = 0
     VOLUMES = auto()  # that hold files
     RUNS = auto()  # objects that do work
+    SCHEDULES = auto()  # that make such objects
     OBJECTS = auto()  # of every kind
 
 
@@ -101,10 +102,24 @@ VERBS = {
     "delete": Verb(
         "change.delete", "stop the work of objects and remove them", Takes.OBJECTS, namespaced=True
     ),
-    "suspend": Verb(
-        "change.suspend", "stop work and start none until resumed", Takes.RUNS, namespaced=True
+    "create": Verb(
+        "change.create",
+        "run what a schedule makes now, by hand",
+        Takes.SCHEDULES,
+        namespaced=True,
     ),
-    "resume": Verb("change.suspend", "let suspended work go on", Takes.RUNS, namespaced=True),
+    "suspend": Verb(
+        "change.suspend",
+        "stop work and start none until resumed",
+        Takes.RUNS | Takes.SCHEDULES,
+        namespaced=True,
+    ),
+    "resume": Verb(
+        "change.suspend",
+        "let suspended work go on",
+        Takes.RUNS | Takes.SCHEDULES,
+        namespaced=True,
+    ),
     "retry": Verb("change.retry", "let tasks that ended run again", Takes.RUNS, namespaced=True),
     "rerun": Verb(
         "change.retry",
@@ -171,7 +186,6 @@ FLAGS_ELSEWHERE = {
 SAID_ELSEWHERE = {
     "cancel": "`fleetctl suspend KIND/NAME` stops work and keeps it, `fleetctl delete` removes it",
     "stop": "`fleetctl suspend KIND/NAME` stops work, `fleetctl down` stops the controller",
-    "create": "fleetctl apply -f FILE",
     "launch": "fleetctl apply -f FILE --wait",
     "replace": "fleetctl apply -f FILE",
     "patch": "fleetctl set KIND/NAME FIELD=VALUE",

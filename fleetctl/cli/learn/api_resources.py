@@ -71,7 +71,8 @@ def resources() -> list[Row]:
 
 
 def _verbs(kind: Kind) -> tuple[str, ...]:
-    more = Takes.RUNS if kind.runs else Takes.VOLUMES if kind.name == "Volume" else Takes.NOTHING
+    more = Takes.VOLUMES if kind.name == "Volume" else Takes.NOTHING
+    more |= Takes.RUNS if kind.runs else Takes.SCHEDULES if kind.starts else Takes.NOTHING
     return tuple(
         sorted(name for name, verb in VERBS.items() if verb.takes & (Takes.OBJECTS | more))
     )

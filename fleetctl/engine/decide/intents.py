@@ -26,6 +26,7 @@ from fleetctl.engine.endpoints.endpoints import KIND as ENDPOINT
 from fleetctl.engine.execute.leftovers import leftover
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
 from fleetctl.specs.values.hashing import canonical_json
+from fleetctl.tracking.annotations import SCHEDULED_BY
 from fleetctl.tracking.load import last_values, score_of
 from fleetctl.tracking.result_cache import contents_of, fixed, take_over
 from fleetctl.tracking.run_names import run_name
@@ -200,6 +201,8 @@ class Intents:
         self._state.dependents.let_go(uid)
         self._state.queue.discard(uid)
         self._state.changed(uid)
+        if owner := track.resource.annotations.get(SCHEDULED_BY):
+            self._state.queue.add(owner)  # it waits for this end, perhaps
         self.wake_assets()
 
     def wake_assets(self) -> None:

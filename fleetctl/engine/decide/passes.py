@@ -28,6 +28,7 @@ from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
+from fleetctl.engine.schedules.schedules import KIND as SCHEDULE
 from fleetctl.engine.shared.dependents import key_of
 from fleetctl.specs.kinds.budget import BudgetSpec
 from fleetctl.specs.kinds.registry import KINDS
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.endpoints.endpoints import Endpoints
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.observe.troubles import Troubles
+    from fleetctl.engine.schedules.schedules import Schedules
     from fleetctl.engine.shared.state import State
     from fleetctl.engine.sleeping import Sleepers
     from fleetctl.engine.wandb.talks import Talks
@@ -71,6 +73,7 @@ class Passes:
         suggestions: Suggestions,
         talks: Talks,
         endpoints: Endpoints,
+        schedules: Schedules,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._reading, self._intents = state, reading, intents
@@ -78,6 +81,7 @@ class Passes:
         self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
         self._suggestions, self._talks = suggestions, talks
         self._endpoints, self._dependencies = endpoints, dependencies
+        self._schedules = schedules
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -93,6 +97,8 @@ class Passes:
             self._reading.read(track)
         if kind == BUDGET:
             self._budget(track, now_s)
+        elif kind == SCHEDULE:
+            self._schedule(track, now_s)
         elif track.work is None:
             self._asset(track, now_s)
         else:
@@ -115,6 +121,14 @@ class Passes:
             assert isinstance(track.spec, BudgetSpec)
             account = self._budgets.account(track, track.spec, now_s)
             self._write_status(track, budget_status(self._state, track, account, now_s))
+
+    def _schedule(self, track: Track, now_s: float) -> None:
+        if track.resource.deleted_at_s is None:
+            self._write_status(track, self._schedules.run(track, now_s))
+        elif (going := self._schedules.remove(track)) is not None:
+            self._write_status(track, going)
+        else:
+            self._intents.drop(track)
 
     def _asset(self, track: Track, now_s: float) -> None:
         """The pass of what stands for something, and runs nothing."""
@@ -272,6 +286,8 @@ class Passes:
         moved = any(track.status.get(key) != status.get(key) for key in _WAITED_FOR)
         track.status = dict(status)
         self._state.changed(resource.uid)
+        if moved:
+            self._schedules.heard(resource)
         if track.dormant:
             self._intents.wake_assets()
         if moved and KINDS[resource.kind].runs:

@@ -11,6 +11,7 @@ from fleetctl.manifest.messages import Finding
 from fleetctl.specs.blocks.common import Execution, Metadata
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import Kind
+from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX, ScheduleSpec
 from fleetctl.specs.kinds.volume import VolumeSpec
 from fleetctl.specs.values.namespaces import ASSET_CHARS_MAX, DEFAULT_NAMESPACE, asset_name
 from fleetctl.specs.values.scalars import Spec
@@ -48,7 +49,13 @@ def misplaced(metadata: Metadata, kind: Kind, chosen: Chosen) -> Iterator[Findin
 
 
 def too_long(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
-    """Assets whose name at the provider is longer than providers take."""
+    """A schedule whose objects would have longer names than there are, and assets whose name at the
+    provider is longer than providers take.
+    """
+    if isinstance(spec, ScheduleSpec) and len(metadata.name) > NAME_CHARS_MAX:
+        message = f" has {len(metadata.name)} characters; a schedule's may have {NAME_CHARS_MAX}"
+        hint = "the objects that it makes are called NAME-29000000"
+        yield Finding(("metadata", "name"), ("metadata", "name"), message, hint)
     own = [metadata.name] if isinstance(spec, VolumeSpec | FunctionSpec) else []
     held = spec.volumes if isinstance(spec, FunctionSpec) else ()
     if isinstance(spec, Execution):

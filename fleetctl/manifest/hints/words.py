@@ -60,6 +60,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "maxTrials": ("trials",),
     "maxLifetime": ("maxLifetimeSeconds",),
     "maxWorkers": ("parallelism",),
+    "jobTemplate": ("template",),
     "limit": ("maxCost",),
     "maxSpend": ("maxCost",),
     "mem": ("memory",),
@@ -99,8 +100,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "steps": ("stages",),
     "storage": ("disk", "size"),
     "sweep": ("search",),
+    "successfulHistoryLimit": ("successfulJobsHistoryLimit",),
     "tag": ("ref",),
     "time_limit": ("timeoutSeconds",),
+    "timezone": ("timeZone",),
     "timeout": ("timeoutSeconds",),
     "timeoutMinutes": ("timeoutSeconds",),
     "trialTemplate": ("template",),
@@ -124,7 +127,7 @@ NOT_YET_FIELDS = frozenset(
 )  # fmt: skip
 NOT_YET_KINDS = frozenset({"Pool", "Queue", "Source"})
 
-_LATER = "let cron or a systemd timer run `fleetctl apply -f FILE`"
+_LATER = "write `kind: Schedule` with this manifest as its `template`"
 _AFTER = "write `dependsOn: [{job: NAME}]`, or the `stages` of a TrainingRun"
 # Fields for which no name is the answer.
 HINTS = {
@@ -168,7 +171,7 @@ MAPPING_HINTS = {
 
 SYNONYMOUS_KINDS = {
     "job": "BatchJob",
-    "cronjob": "BatchJob",
+    "cronjob": "Schedule",
     "workflow": "BatchJob",
     "experiment": "Sweep",
     "trainjob": "TrainingRun",

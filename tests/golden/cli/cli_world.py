@@ -36,7 +36,16 @@ def build(home: Path) -> None:
     with store.transaction():
         for add in (_nightly, _resize, _embed, _big, _paused, _refused, _fresh, _leaving):
             add(store)
-        for add in (_learning_rate, _seed_sweep, _pretrain, _assets, _budgeted, _served, _hostile):
+        for add in (
+            _learning_rate,
+            _seed_sweep,
+            _pretrain,
+            _assets,
+            _budgeted,
+            _served,
+            _hostile,
+            _scheduled,
+        ):
             add(store)
     store.close()
     _write_logs(home)
@@ -54,6 +63,7 @@ def _put(
     spec: dict[str, object] | None = None,
     labels: dict[str, str] | None = None,
     deleted: bool = False,
+    namespace: str = "default",
 ) -> str:
     uid = f"u-{name}"
     filled = {"observedGeneration": 1, "active": 0, "succeeded": 0, "failed": 0, **(status or {})}
@@ -61,7 +71,7 @@ def _put(
         uid=uid, kind=kind, name=name, generation=1, version=0,
         spec=json.dumps(spec if spec is not None else {"template": {"python": "..."}}),
         status="", labels=labels or {}, annotations={}, created_at_s=NOW_S - age_s,
-        deleted_at_s=None,
+        deleted_at_s=None, namespace=namespace,
     )  # fmt: skip
     stored = store.resources.put(row, expected_version=None)
     if status is not None:
@@ -221,6 +231,27 @@ def _budgeted(store: SqliteStore) -> None:
             "type": "BudgetOK", "status": "False", "reason": "BudgetExhausted", "message": message,
             "lastTransitionTime": NOW_S - 100,
         }],
+    })  # fmt: skip
+
+
+def _scheduled(store: SqliteStore) -> None:
+    """One that waits for the end of the run before, and one that is suspended."""
+    work = {"kind": "TrainingRun", "spec": {"template": {"script": "..."}}}
+    running = "trainingrun/retrain-29999880"
+    text = f"the run of 2027-01-15 08:45 CET waits for the end of {running}"
+    _put(store, "Schedule", "retrain", age_s=9 * DAY_S, namespace="nights", spec={
+        "schedule": "*/15 8-18 * * MON-FRI", "timeZone": "Europe/Berlin", "template": work,
+        "concurrencyPolicy": "Forbid", "startingDeadlineSeconds": 7200.0,
+    }, status={
+        "phase": "Pending", "reason": "Waiting", "message": text, "waitingOn": [text], "active": 1,
+        "activeRuns": [running], "lastScheduleTime": NOW_S - HOUR_S, "missed": 3,
+        "lastSuccessfulTime": NOW_S - 70 * MINUTE_S, "nextScheduleTime": NOW_S + 15 * MINUTE_S,
+    })  # fmt: skip
+    _put(store, "Schedule", "weekly", age_s=HOUR_S, namespace="nights", spec={
+        "schedule": "@weekly", "suspend": True, "template": {**work, "kind": "Sweep"},
+    }, status={
+        "phase": "Suspended", "reason": "Suspended", "nextScheduleTime": None,
+        "message": "suspend is set: nothing is started",
     })  # fmt: skip
 
 

@@ -15,8 +15,9 @@ from fleetctl.cli.change import delete
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
-from fleetctl.controllers.model import Resource
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.sqlite.store import open_store
+from fleetctl.tracking.annotations import SCHEDULED_BY
 from tests.cli_controller import controller
 
 OBJECTS = (
@@ -129,3 +130,24 @@ def test_deleted_is_said_once_the_object_is_gone_and_not_when_nothing_runs(
         store.resources.delete(row.uid)
     store.close()
     assert guarded([*words, "--ignore-not-found"], Screen(out, talk)) == 0
+
+
+def test_what_runs_of_a_schedule_is_asked_about_unless_it_stays(home: Path) -> None:
+    store = open_store(home, SystemClock())
+    with store.transaction():
+        schedule = Resource("u-s", "Schedule", "s", 1, 0, "{}", "", {}, {}, 5.0)
+        store.resources.put(schedule, expected_version=None)
+        owner = {SCHEDULED_BY: "u-s"}
+        for name, started_at_s in (("s-1", 7.0), ("s-2", None)):
+            row = Resource(f"u-{name}", "BatchJob", name, 1, 0, "{}", "", {}, owner, 6.0)
+            store.resources.put(row, expected_version=None)
+            state = RunState.STARTING if started_at_s is None else RunState.RUNNING
+            run = Run(f"r-{name}", row.uid, 0, 1, state, "local", f"r-{name}", "t", "{}", "p", 6.0)
+            store.runs.begin([replace(run, started_at_s=started_at_s)])
+    store.close()
+    code, keys, said = deleted(home, "schedule/s")
+    assert (code, keys) == (3, [])
+    assert "schedule/s: batchjob/s-1 goes with it: 1 running task would be stopped" in said
+    assert "s-2" not in said, "what has not begun loses nothing"
+    assert deleted(home, "schedule/s", "--yes")[:2] == (0, ["schedule/s"])
+    assert deleted(home, "schedule/s", "--cascade", "orphan")[:2] == (0, ["schedule/s"])

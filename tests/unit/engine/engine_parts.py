@@ -26,6 +26,7 @@ from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
+from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.engine.shared.state import State
 from fleetctl.engine.sleeping import Sleepers
@@ -156,6 +157,7 @@ class Parts:
             suggestions=Suggestions(self.state, aside=asyncio.to_thread),
             talks=Talks(self.state, connect=None, secrets=lambda names, within: Found(), beat_s=1),
             endpoints=self.endpoints,
+            schedules=Schedules(self.state, None),
             provided=self._provide,
         )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleetctl.apply.write import commit
+from fleetctl.apply.write.scheduled import Scheduled
 from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.controllers.model import (
     Alive,
@@ -46,6 +47,7 @@ from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
+from fleetctl.tracking.sources import Sources
 
 CONTRACT = Contract(
     visibility_bound_s=0.0,
@@ -325,6 +327,9 @@ class Fleet:
         self.store, self.engine = self._begin()
         self._watch()
 
+    def use_sources(self, sources: Sources) -> None:
+        self.engine.state.sources = self.maker.sources = sources
+
     async def settle(self) -> None:
         """Turns until nothing moves any more at this time."""
         for _ in range(ROUNDS):
@@ -383,6 +388,7 @@ class Fleet:
 
     def _begin(self) -> tuple[SqliteStore, Engine]:
         store = open_memory_store(self.clock, self.database, before_commit=self._before_commit)
+        self.maker = Scheduled(store, self.providers)
         engine = Engine(
             store=store,
             providers=self.providers,
@@ -391,6 +397,7 @@ class Fleet:
             secrets=self.secrets,
             aside=self.aside,
             gateway=self.gateway,
+            maker=self.maker,
         )
         for provider in self.providers.values():
             provider.notify = engine.notify

@@ -12,11 +12,19 @@ from fleetctl.cli.show.function_lines import function_lines
 from fleetctl.common.text import assignments, duration, scalar, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.views.objects import View
+from fleetctl.views.schedule_lines import schedule_lines
 
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "Volume": {"provider": DEFAULT_PROVIDER, "deletionPolicy": "Retain"},
     "Function": {"provider": DEFAULT_PROVIDER, "minContainers": 0, "scaledownSeconds": 60},
+    "Schedule": {
+        "schedule": "",
+        "timeZone": "UTC",
+        "concurrencyPolicy": "Allow",
+        "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 1,
+    },
     "Budget": {"period": "month", "onExceeded": "Suspend"},
 }
 LABELS = {
@@ -30,6 +38,12 @@ LABELS = {
     "scaledownSeconds": "Scaledown",
     "selector": "Selects",
     "servers": "",
+    "concurrencyPolicy": "Concurrency",
+    "failedJobsHistoryLimit": "Kept failed",
+    "startingDeadlineSeconds": "May be late",
+    "successfulJobsHistoryLimit": "Kept",
+    "template": "",
+    "timeZone": "Time zone",
     "timeoutSeconds": "Timeout",
     "warnAt": "Warn at",
 }
@@ -73,6 +87,7 @@ _OF_KIND: Mapping[str, Callable[[View, float], Iterator[tuple[str, str]]]] = {
     "Endpoint": endpoint_lines,
     "Function": function_lines,
     "Provider": _provider,
+    "Schedule": schedule_lines,
     "Volume": _volume,
 }
 
@@ -89,7 +104,7 @@ def _field(key: str, value: object) -> str:
     """A field of a spec in a line: `gpu.L4=0.8 cpu=0.02`, `$5.00`, `TOKEN from HF_TOKEN`."""
     if key in ("fromEnv", "fromFile") and isinstance(value, dict):
         return ", ".join(f"{name} from {source}" for name, source in value.items())
-    if key == "scaledownSeconds" and isinstance(value, (int, float)):
+    if key in ("scaledownSeconds", "startingDeadlineSeconds") and isinstance(value, (int, float)):
         return duration(value)
     if key == "maxCost" and isinstance(value, (int, float)):
         return usd(value)

@@ -1,0 +1,156 @@
+"""The objects that a Schedule makes, stored as an apply of their manifest would: same checks, same
+volumes that are named and not declared, same annotations.
+
+A source that is a directory is the copy that was kept when the schedule was applied; of a
+repository the commit is asked for each time. An object works anew though an equal one has
+succeeded, unless its template has a `cache` of its own: that is what a schedule is for.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from fleetctl.apply.change import Change
+from fleetctl.apply.propose import propose, write
+from fleetctl.apply.request.options import Order, parallelism_of
+from fleetctl.common.errors import Conflict, UsageError
+from fleetctl.controllers.model import Resource
+from fleetctl.engine.schedules.maker import Wanted
+from fleetctl.manifest import Manifest
+from fleetctl.providers.contract.base import Backend
+from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.kinds.registry import find_kind, parse_spec
+from fleetctl.specs.kinds.schedule import ScheduleSpec
+from fleetctl.tracking.annotations import ORIGIN, REVISION, SCHEDULED_AT, SCHEDULED_BY
+from fleetctl.tracking.sources import Looked, Sources, source_of
+
+if TYPE_CHECKING:
+    from fleetctl.stores.base import Store
+
+# `fleetctl get jobs -l fleetctl.dev/schedule=nightly`
+LABEL = "fleetctl.dev/schedule"
+STEM_CHARS_MAX = 48  # of the schedule's name in a name of ours, which has at most 63
+
+Read = tuple[Manifest, Mapping[str, Looked]]
+
+
+class Scheduled:
+    """The engine's Maker. providers: by name, as they are now."""
+
+    def __init__(
+        self, store: Store, providers: Mapping[str, Backend], sources: Sources | None = None
+    ) -> None:
+        self._store, self._providers = store, providers
+        self.sources = sources
+
+    def asks(self, wanted: Wanted) -> bool:
+        source = source_of(wanted.spec)
+        return self.sources is not None and source is not None and source.git is not None
+
+    async def look(self, wanted: Wanted) -> Read:
+        assert self.sources is not None
+        manifest = manifest_of(wanted)
+        looked = await self.sources.look([manifest])
+        known = wanted.schedule.annotations.get(REVISION, "")
+        if known and not looked.get(manifest.key, Looked()).revision:
+            looked[manifest.key] = Looked(known)  # the remote does not answer; the last one is good
+        (manifest,) = await self.sources.required([manifest], looked)
+        return manifest, looked
+
+    def make(self, wanted: Wanted, looked: object | None, now_s: float) -> Resource:
+        manifest = manifest_of(wanted)
+        found = _kept(wanted, manifest)
+        if isinstance(looked, tuple):
+            manifest, found = looked
+        at = "" if wanted.at_s is None else str(int(wanted.at_s))
+        notes = {SCHEDULED_BY: wanted.schedule.uid, SCHEDULED_AT: at}
+        there = self._store.resources.get(manifest.kind, manifest.name, manifest.namespace)
+        if there is not None:
+            if at and notes.items() <= there.annotations.items():
+                return there
+            not_ours = ", and is not of this schedule" if at else ""
+            hint = f"fleetctl delete {there.key}" if at else "give the new one another name"
+            raise Conflict(f"{there.key} is there already{not_ours}", hint=hint)
+        changes = self._changes(manifest, notes, found, wanted, now_s)
+        write(self._store, changes, now_s)
+        row = self._store.resources.get(manifest.kind, manifest.name, manifest.namespace)
+        assert row is not None
+        return row
+
+    def _changes(
+        self,
+        manifest: Manifest,
+        notes: Mapping[str, str],
+        looked: Mapping[str, Looked],
+        wanted: Wanted,
+        now_s: float,
+    ) -> Sequence[Change]:
+        options = Order(
+            rerun=wanted.spec.makes.cache is None,
+            parallelism=parallelism_of(self._providers),
+            looked=looked,
+            sources=self.sources,
+            namespace=manifest.namespace,
+        )
+        by = f"by schedule/{wanted.schedule.name}"
+        return [
+            replace(it, after=_with(it.after, notes), note=by) if it.key == manifest.key else it
+            for it in propose(self._store, [manifest], options, now_s)
+        ]
+
+
+def by_hand(schedule: Resource, kind: str, named: str) -> Wanted:
+    """One object of it now. kind: as a person wrote it. named: empty for a name of ours. Raises
+    UsageError.
+    """
+    spec = parse_spec(schedule.kind, schedule.spec)
+    if not isinstance(spec, ScheduleSpec):
+        raise UsageError(
+            f"{schedule.key} is not a schedule", hint="fleetctl create job --from schedule/NAME"
+        )
+    found = find_kind(kind)
+    if found is None or found.name != spec.template.kind:
+        right = spec.template.kind.lower()
+        raise UsageError(
+            f"{schedule.key} makes objects of kind {spec.template.kind}",
+            hint=f"fleetctl create {right} --from {schedule.key}",
+        )
+    name = named or f"{schedule.name[:STEM_CHARS_MAX]}-manual-{secrets.token_hex(3)}"
+    try:
+        Metadata(name=name)
+    except ValidationError as error:
+        raise UsageError(
+            f"`{name}` cannot name an object",
+            hint="1 to 63 lower case letters, digits and `-`, a letter or digit at both ends",
+        ) from error
+    return Wanted(schedule, spec, None, name)
+
+
+def manifest_of(wanted: Wanted) -> Manifest:
+    """What a person would have written to get the same object."""
+    schedule, template = wanted.schedule, wanted.spec.template
+    metadata = Metadata(
+        name=wanted.name,
+        namespace=schedule.namespace,
+        labels={**template.metadata.labels, LABEL: schedule.name},
+        annotations=template.metadata.annotations,
+    )
+    origin = schedule.annotations.get(ORIGIN, "")
+    spec = wanted.spec.makes
+    return Manifest(template.kind, wanted.name, metadata, spec, schedule.key, 0, origin=origin)
+
+
+def _kept(wanted: Wanted, manifest: Manifest) -> Mapping[str, Looked]:
+    """The source as it was when the schedule was applied."""
+    notes = wanted.schedule.annotations
+    revision, origin = notes.get(REVISION, ""), notes.get(ORIGIN, "")
+    return {manifest.key: Looked(revision, origin)} if revision or origin else {}
+
+
+def _with(row: Resource, notes: Mapping[str, str]) -> Resource:
+    return replace(row, annotations={**row.annotations, **{k: v for k, v in notes.items() if v}})
