@@ -1,48 +1,54 @@
-"""`fleetctl run`: another command in the environment that a file gives its work; its output is
-shown, and its exit code is ours.
+"""`fleetctl run`: a command without a manifest, or another command in the environment that a file
+gives its work; its output is shown, and its exit code is ours.
 """
 
 from __future__ import annotations
 
 import argparse
-import secrets
+import shlex
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.request import apply, documents_meant, order_of
+from fleetctl.cli.apply.runs import from_flags
+from fleetctl.cli.apply.runs.from_file import plain, with_command
+from fleetctl.cli.apply.screens.cost_lines import cost_lines
 from fleetctl.cli.apply.screens.outcomes import NONE
-from fleetctl.cli.command.flags import Parser, add_allow_missing, add_set
-from fleetctl.cli.follow.logs_select import Pick
+from fleetctl.cli.command.flags import Parser, add_allow_missing, add_output, add_set
 from fleetctl.cli.output.render import Screen
-from fleetctl.common.errors import UsageError
+from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
-from fleetctl.manifest.files.lists import read_manifests
-from fleetctl.manifest.yaml.emit import to_yaml
-from fleetctl.specs.kinds.registry import KINDS, kind_called
+from fleetctl.daemon.reach.client import results_of
 from fleetctl.views.kinds import target
+from fleetctl.views.objects import mapping
 from fleetctl.views.reading import open_reading
 
 if TYPE_CHECKING:
     from fleetctl.manifest.files.documents import Document
 
 FAILED = 1  # of what ended without a code of its own
-NAME_CHARACTERS_MAX = 63
-_SUFFIX_BYTES = 2
-# What a run takes over of the spec beside its template.
-_KEPT = ("placement", "nodes", "procPerNode", "ray", "rdma", "budget")
-_WORK = ("python", "command", "script")
+TEXT = "text"
 
 PAGE = """\
-FILE [--stage NAME] [--set FIELD=VALUE ...] -- COMMAND [ARG ...]
+[--gpu MODEL[:N]] [--on PROVIDER] [--pip PKG ...] [FLAG ...] -- COMMAND [ARG ...]
+       fleetctl run FILE [--stage NAME] [--set FIELD=VALUE ...] -- COMMAND [ARG ...]
 
-Run a command in the environment that a file gives its work: image, source, secrets,
-volumes, machine and place. It is an object of its own, named after that of the file,
-with one attempt; its output is shown as it comes, and its exit code is that of this
-command. Ctrl-C leaves it running.
+Run a command. Without a FILE it is a BatchJob of one task that flags describe: `-o yaml`
+prints its manifest. This directory goes along when the command names a file in it.
+With a FILE it runs in the environment that the file gives its work: image, source,
+secrets, volumes, machine and place; named after that object, with one attempt.
+Its output is shown as it comes, and its exit code is that of this command.
+Ctrl-C leaves it running.
 
 examples:
+  fleetctl run -- python train.py
+  fleetctl run --gpu A100 --on modal --pip torch -- python train.py --lr 0.01
+  fleetctl run --gpu A100 --on modal -o yaml -- python train.py > train.yaml
+  fleetctl run --set template.resources.disk=50Gi -- bash prepare.sh
   fleetctl run skyrl.yaml -- nvidia-smi
   fleetctl run skyrl.yaml --stage train -- bash examples/gsm8k/run_gsm8k.sh
   fleetctl run job.yaml --set template.resources.gpu=A100:4 -- python bench.py
@@ -66,108 +72,170 @@ class _Parser(Parser):
 
 def parser(verb: str) -> Parser:
     made = _Parser(verb, PAGE)
-    made.add_argument("file", metavar="FILE", help="a manifest with one object that does work")
-    made.add_argument("--stage", metavar="NAME", help="as this stage of it has its environment")
+    made.add_argument("file", nargs="*", metavar="FILE", help="has one object that does work")
+    how = made.add_mutually_exclusive_group()
+    how.add_argument(
+        "-w", "--watch", action="store_true", help="show its output until it ends: the default"
+    )
+    how.add_argument("-d", "--detach", action="store_true", help="start it, and do not follow it")
+    add_output(made, TEXT, "yaml", "json")
+    made.add_argument(
+        "--dry-run", action="store_true", help="say what would be made, store nothing"
+    )
     add_set(made)
     add_allow_missing(made)
+    from_flags.add_flags(made)
+    made.add_argument("--stage", metavar="NAME", help="with a FILE: as this stage of it has it")
     return made
 
 
 def run(args: Namespace, screen: Screen) -> int:
+    _check(args)
+    state_dir = home()
+    with nullcontext() if args.file else from_flags.told_by_flags():
+        documents, key = _desired(args, screen)
+        if args.output != TEXT:
+            return _print(documents, args, screen)
+        _refuse_known(key, args, state_dir)
+        order = order_of(_as_of_apply(args))
+        if args.dry_run:
+            from fleetctl.cli.apply.predictions import dry_run
+
+            return dry_run(documents, order, screen)
+        reply = apply(state_dir, documents, order, screen, piped=False)
+    _tell(reply, screen)
+    screen.hint(f"its manifest: fleetctl get {safe(key)} -o yaml")
+    if args.detach:
+        screen.data(safe(key))
+        screen.hint(f"its output: fleetctl logs {safe(key)} -f")
+        return 0
+    return _follow(state_dir, key, args, screen)
+
+
+def _check(args: Namespace) -> None:
+    """Raises UsageError for words that do not go together."""
+    words = args.file
     if not args.command:
-        raise UsageError("there is no command", hint=f"fleetctl run {args.file} -- COMMAND")
-    # What the request of an apply asks for, and a run has no say in.
-    fields = {"files": [args.file], "recursive": False, "prune": False, "dry_run": NONE}
+        is_file = len(words) == 1 and words[0].endswith((".yaml", ".yml", ".json"))
+        hint = f"fleetctl run {words[0]} -- COMMAND" if is_file else "fleetctl run -- COMMAND"
+        if words and not is_file:
+            program = ["python"] * words[0].endswith(".py")
+            hint = f"it stands behind `--`: fleetctl run -- {shlex.join([*program, *words])}"
+        raise UsageError("there is no command", hint=hint)
+    if len(words) > 1:
+        raise UsageError(
+            f"unexpected argument `{words[1]}` of `fleetctl run`",
+            hint="one FILE stands before `--`, and the command behind it",
+        )
+    given = [it for it in from_flags.NAMES if getattr(args, it) is not None]
+    if words and given:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise UsageError(
+            f"{flag} stands for a file, and there is `{words[0]}`",
+            hint="change a field of it: `--set template.resources.gpu=A100`",
+        )
+    if not words and (args.stage or args.values):
+        flag = "--stage" if args.stage else "--values"
+        raise UsageError(
+            f"{flag} is about a file, and there is none", hint=f"fleetctl run FILE {flag} ..."
+        )
+
+
+def _as_of_apply(args: Namespace) -> Namespace:
+    """What the request of an apply asks for, and a run has no say in."""
+    fields = {"files": args.file, "recursive": False, "prune": False, "dry_run": NONE}
     quiet = dict.fromkeys(
         ("yes", "keep_finished", "rerun", "take_over", "wait_for_capacity"), False
     )
     empty = dict.fromkeys(("rollout", "applyset", "max_prune"), "")
-    whole = Namespace(**{**vars(args), **fields, **quiet, **empty})
-    documents, key = with_command(_plain(documents_meant(whole, screen)), args.command, args.stage)
-    state_dir = home()
-    apply(state_dir, documents, order_of(whole), screen, piped=False)
-    screen.talk(f"{key} runs; its output follows")
-    from fleetctl.cli.follow.logs_follow import follow
+    return Namespace(**{**vars(args), **fields, **quiet, **empty})
+
+
+def _desired(args: Namespace, screen: Screen) -> tuple[list[Document], str]:
+    """The manifests, and the key of the object that runs the command."""
+    if args.file:
+        found = plain(documents_meant(_as_of_apply(args), screen))
+        return with_command(found, args.command, args.stage)
+    made, name = from_flags.document_of(args, screen)
+    documents = [made]
+    if args.set:
+        from fleetctl.cli.apply.overrides import with_settings
+
+        documents = with_settings(documents, args.set)
+    return documents, f"batchjob/{name}"
+
+
+def _print(documents: Sequence[Document], args: Namespace, screen: Screen) -> int:
+    """The manifests, which are stored nowhere. Raises ManifestErrors where one is wrong."""
+    from fleetctl.apply.request.options import namespace_of
+    from fleetctl.cli.output.documents import write, write_all
+    from fleetctl.manifest.loader import load
+    from fleetctl.manifest.rendering.render import rendered_values
+
+    load(documents, namespace_of(order_of(_as_of_apply(args))))
+    values = rendered_values(documents)
+    if len(values) == 1:
+        write(values[0], args.output, screen)
+    else:
+        write_all(values, args.output, screen)
+    return 0
+
+
+def _refuse_known(key: str, args: Namespace, state_dir: Path) -> None:
+    """A run is new: it changes nothing that is there, and shows no output of yesterday."""
+    with open_reading(state_dir) as reading:
+        if reading.find(target(key, args.namespace)) is not None:
+            raise Refused(
+                f"{safe(key)} is there already, and a run makes a new one",
+                hint=f"leave --name out, or run that one again: fleetctl rerun {safe(key)}",
+            )
+
+
+def _tell(reply: Mapping[str, object], screen: Screen) -> None:
+    """As apply's screen does, but beside the output of the command, which has stdout for itself."""
+    planned = mapping(reply.get("planned"))
+    for result in results_of(reply):
+        key = str(result.get("key", ""))
+        words = (key, result.get("outcome", ""), result.get("message") or "")
+        screen.talk(safe(" ".join(str(it) for it in words if it)))
+        for text in cost_lines(mapping(planned.get(key))):
+            screen.talk(f"  {safe(text)}")
+    warnings = reply.get("warnings")
+    for warning in warnings if isinstance(warnings, list) else ():
+        screen.warn(safe(str(warning)))
+
+
+def _follow(state_dir: Path, key: str, args: Namespace, screen: Screen) -> int:
+    """Show the output until it ends, or cannot go on by itself; the exit code of the command."""
+    from fleetctl.cli.follow.logs_follow import Output
+    from fleetctl.cli.follow.patience import CAPACITY, MISSING, Patience, sentence
+    from fleetctl.cli.follow.progress import until_ended
     from fleetctl.cli.follow.supervise import detached
+    from fleetctl.common.deadline import Deadline
 
     wanted = target(key, args.namespace)
     try:
         with open_reading(state_dir) as reading:
             seen = reading.find(wanted)
             assert seen is not None, "it was stored just now"
-            follow(state_dir, [seen], Pick(None, False, None, None, False), reading, screen)
-            ended = reading.find(wanted)
-            task = reading.task(seen, 0)
+            output = Output(state_dir, [seen], reading, screen, since_s=0.0, prefixed=False)
+            patience = Patience([MISSING, CAPACITY] if args.allow_missing else ())
+            until_ended(
+                state_dir, [seen.resource.uid], reading, screen,
+                deadline=Deadline(None), patience=patience, output=output,
+            )  # fmt: skip
+            ended = reading.by_uid(seen.resource.uid)
+            task = reading.task(ended, 0) if ended is not None else None
     except KeyboardInterrupt:
         return detached([key], f"fleetctl logs {key} -f", screen)
-    if ended is not None and ended.phase == "Succeeded":
+    if ended is None:
+        screen.error(f"{safe(key)} was deleted")
+        return FAILED
+    if ended.phase == "Succeeded":
         return 0
-    if ended is not None:
-        screen.error(f"{safe(key)}: {safe(ended.text('message') or ended.phase)}")
+    if not ended.over:
+        hint = str(ended.map("stuck").get("hint") or f"fleetctl describe {key}")
+        screen.error(sentence(ended), hint=safe(hint))
+        return FAILED
+    screen.error(f"{safe(key)}: {safe(ended.text('message') or ended.phase)}")
     return (task.run.exit_code if task is not None else None) or FAILED
-
-
-def _plain(documents: Sequence[Document]) -> list[Document]:
-    """With variables and overlays in them: what a run leaves out may be all that refers to one."""
-    from fleetctl.manifest.rendering.render import rendered_documents, renders
-
-    return rendered_documents(documents) if renders(documents) else list(documents)
-
-
-def with_command(
-    documents: Sequence[Document], command: Sequence[str], stage: str | None
-) -> tuple[list[Document], str]:
-    """The documents with a TrainingRun of this command in place of the object that does work, and
-    its key. Raises UsageError where there is not one such object, and for an unknown stage.
-    """
-    found: list[str] = []
-    made: list[Document] = []
-    for document in documents:
-        reading = read_manifests(document.path, document.text)
-        values = [root.value for root in reading.roots]
-        works = [it for it in values if isinstance(it, dict) and _does_work(it)]
-        if reading.problems or not works:
-            made.append(document)
-            continue
-        found += [str(it.get("metadata", {}).get("name")) for it in works]
-        changed = [_run_of(it, command, stage) if it in works else it for it in values]
-        made.append(document._replace(text="---\n".join(map(to_yaml, changed))))
-        name = changed[values.index(works[0])]["metadata"]["name"]
-    if len(found) != 1:
-        raise UsageError(
-            f"a run needs a file with one object that does work; here are {len(found)}",
-            hint="name a file that has one",
-        )
-    return made, f"trainingrun/{name}"
-
-
-def _does_work(value: Mapping[str, object]) -> bool:
-    kind = kind_called(value.get("kind"))
-    return kind is not None and kind.runs
-
-
-def _run_of(value: dict[str, Any], command: Sequence[str], stage: str | None) -> dict[str, Any]:
-    spec, about = value.get("spec") or {}, value.get("metadata") or {}
-    own = _stage_of(spec, stage) if stage else {}
-    template = {**(spec.get("template") or {})}
-    template["env"] = {**(template.get("env") or {}), **(own.pop("env", None) or {})}
-    kept = {name: spec[name] for name in _KEPT if name in spec}
-    kept |= {name: own.pop(name) for name in _KEPT if name in own}
-    template |= {name: it for name, it in own.items() if name != "name"}
-    template = {name: it for name, it in template.items() if name not in _WORK and it != {}}
-    suffix = f"-run-{secrets.token_hex(_SUFFIX_BYTES)}"
-    name = f"{str(about.get('name'))[: NAME_CHARACTERS_MAX - len(suffix)]}{suffix}"
-    return {
-        **value,
-        "kind": KINDS["TrainingRun"].name,
-        "metadata": {**about, "name": name},
-        "spec": {**kept, "template": {**template, "command": list(command)}},
-    }
-
-
-def _stage_of(spec: Mapping[str, Any], name: str) -> dict[str, Any]:
-    stages = {it.get("name"): it for it in spec.get("stages") or () if isinstance(it, dict)}
-    if name not in stages:
-        known = ", ".join(map(str, stages)) or "none"
-        raise UsageError(f"there is no stage `{name}` in this file", hint=f"it has {known}")
-    return dict(stages[name])

@@ -42,7 +42,7 @@ VERBS = {
         namespaced=True,
     ),
     "run": Verb(
-        "apply.run", "run another command in the environment that a file gives", namespaced=True
+        "apply.run", "run a command: by flags, or in the environment of a file", namespaced=True
     ),
     "diff": Verb("apply.diff", "show how what is stored differs from these files", namespaced=True),
     "validate": Verb("apply.validate", "check files without storing anything", namespaced=True),

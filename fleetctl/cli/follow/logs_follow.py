@@ -73,7 +73,8 @@ class Followed:
 class Output:
     """What the tasks of several objects print, beside something else that is waited for.
 
-    since_s: what was made before, and has ended, is not shown again.
+    since_s: what was made before, and has ended, is not shown again. prefixed: lines say whose they
+    are.
     """
 
     def __init__(
@@ -84,8 +85,9 @@ class Output:
         screen: Screen,
         *,
         since_s: float,
+        prefixed: bool = True,
     ) -> None:
-        pick = Pick(None, False, None, None, True, several=len(views) > 1)
+        pick = Pick(None, False, None, None, prefixed, several=len(views) > 1)
         self._reading = reading
         self._followed = [
             Followed(state_dir, seen, pick, reading, screen, since_s=since_s) for seen in views

@@ -69,7 +69,15 @@ def follow_to_end(
 
                 views = [view for uid in uids if (view := reading.by_uid(uid)) is not None]
                 output = Output(state_dir, views, reading, screen, since_s=logs_since_s)
-            ended = _follow(state_dir, uids, reading, screen, deadline, patience, output)
+            ended = until_ended(
+                state_dir,
+                uids,
+                reading,
+                screen,
+                deadline=deadline,
+                patience=patience,
+                output=output,
+            )
             return _conclude(working, uids, ended, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
@@ -81,11 +89,12 @@ def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
     return [view.resource.uid if view is not None else "" for view in found]
 
 
-def _follow(
+def until_ended(
     state_dir: Path,
     uids: Sequence[str],
     reading: Reading,
     screen: Screen,
+    *,
     deadline: Deadline,
     patience: Patience,
     output: Output | None,

@@ -1,0 +1,1 @@
+"""What `fleetctl run` makes: of a file and another command, or of flags alone."""
