@@ -237,5 +237,6 @@ def _follow(state_dir: Path, key: str, args: Namespace, screen: Screen) -> int:
         hint = str(ended.map("stuck").get("hint") or f"fleetctl describe {key}")
         screen.error(sentence(ended), hint=safe(hint))
         return FAILED
-    screen.error(f"{safe(key)}: {safe(ended.text('message') or ended.phase)}")
+    why = (task.run.reason if task is not None else "") or ended.text("message") or ended.phase
+    screen.error(f"{safe(key)}: {safe(why)}", hint=f"fleetctl describe {safe(key)}")
     return (task.run.exit_code if task is not None else None) or FAILED

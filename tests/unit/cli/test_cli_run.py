@@ -13,10 +13,13 @@ import yaml
 
 from fleetctl.cli.apply.runs.from_flags import in_flags, name_of
 from fleetctl.cli.apply.runs.travelling import files_named
+from fleetctl.cli.follow import patience
+from fleetctl.cli.follow.logs_follow import Output
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.daemon.reach.supervision import Supervision
 from fleetctl.stores.sqlite.store import open_store
 from tests.cli_controller import controller
 
@@ -67,7 +70,9 @@ def ended(home: Path, state: RunState, code: int, said: str) -> Callable[[bytes]
                 sandbox="r1", template_hash="t", params="{}", params_hash="p", created_at_s=1.0,
             )  # fmt: skip
             store.runs.begin([run])
-            done = replace(run, state=state, exit_code=code, started_at_s=1.0, ended_at_s=2.0)
+            done = replace(
+                run, state=state, exit_code=code, reason="ItBroke", started_at_s=1.0, ended_at_s=2.0
+            )
             assert store.runs.advance(done, result=None, metrics=(), saved=())
         store.close()
         log = home / "local" / "jobs" / uid / "runs" / "r1.log"
@@ -115,12 +120,60 @@ def test_its_output_is_ours_and_so_is_its_exit_code(
     with controller(home, ended(home, state, code, "what it said\n")) as asked:
         found, out, talk = fleetctl("run", "--gpu", "A100", "--", "python", "train.py")
     assert (found, out) == (exits, "what it said\n")
+    assert ("error: batchjob/train-" in talk and ": ItBroke" in talk) == (exits > 0)
     (document,) = json.loads(asked[0])["documents"]
     sent = yaml.safe_load(document["text"])
     assert sent["spec"]["template"]["source"] == {"path": "."}
     assert document["dir"] == str(Path.cwd())
     assert f"fleetctl get batchjob/{sent['metadata']['name']} -o yaml" in talk
     assert "this directory goes along: 1 file, 12 B" in talk
+
+
+def waiting(home: Path, status: dict[str, object]) -> Callable[[bytes], bytes]:
+    """A controller that stores what it is sent as an object that has not begun."""
+
+    def respond(line: bytes) -> bytes:
+        store = open_store(home, SystemClock())
+        with store.transaction():
+            row = Resource(
+                uid="u1", kind="BatchJob", name="mine", generation=1, version=0, spec="{}",
+                status="", labels={}, annotations={}, created_at_s=1.0, deleted_at_s=None,
+            )  # fmt: skip
+            stored = store.resources.put(row, expected_version=None)
+            text = json.dumps({"phase": "Pending", "observedGeneration": 1, "total": 1, **status})
+            store.resources.put_status("u1", text, expected_version=stored.version)
+        store.close()
+        result = {"key": "batchjob/mine", "outcome": "created", "message": "1 task"}
+        return json.dumps({"ok": True, "results": [result]}).encode() + b"\n"
+
+    return respond
+
+
+def test_what_nothing_can_get_on_ends_with_what_would_help(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "STUCK_S", 0.0)
+    monkeypatch.setattr(Supervision, "check", lambda _: None)
+    stuck = {"lack": "capacity", "reason": "NoCapacity", "message": "no A100", "hint": "rent one"}
+    with controller(home, waiting(home, {"stuck": stuck})):
+        code, out, talk = fleetctl("run", "--name", "mine", "--", "python", "train.py")
+    assert (code, out) == (1, "")
+    assert "batchjob/mine cannot go on by itself: NoCapacity: no A100\nhint: rent one" in talk
+
+
+def test_ctrl_c_leaves_it_running_and_says_how_to_come_back(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Output, "show", interrupted)
+    monkeypatch.setattr(Supervision, "check", lambda _: None)
+    with controller(home, waiting(home, {})):
+        code, _, talk = fleetctl("run", "--name", "mine", "--", "python", "train.py")
+    assert code == 130
+    assert "hint: come back: fleetctl logs batchjob/mine -f" in talk
+    assert "hint: cancel: fleetctl delete" in talk
 
 
 def test_detached_it_prints_the_object_alone(home: Path) -> None:
@@ -177,7 +230,7 @@ def test_a_directory_goes_along_only_where_a_file_of_it_is_named(
     code, out, talk = fleetctl("run", "-o", "yaml", "--", "nvidia-smi")
     assert code == 0
     assert "source" not in yaml.safe_load(out)["spec"]["template"]
-    assert "hint: `--source .` takes it along" in talk
+    assert "no files go along: the command names none here (`--source .` takes them)" in talk
     Path(".gitignore").write_text("*.bin\n")
     Path("a.bin").write_text("x" * 5000)
     _, _, talk = fleetctl("run", "-o", "yaml", "--", "python", "train.py", "a.bin")

@@ -35,8 +35,7 @@ def source_of(said: str | None, command: Sequence[str], screen: Screen, *, none:
     here = Path.cwd()
     named = list(files_named(command, here))
     if said is None and not named:
-        screen.talk("no file of this directory goes along: the command names none")
-        screen.hint("`--source .` takes it along")
+        screen.talk("no files go along: the command names none here (`--source .` takes them)")
         return ""
     origin = Path(said or HERE)
     if not origin.is_dir():
