@@ -104,10 +104,11 @@ def run(args: Namespace, screen: Screen) -> int:
             return dry_run(documents, order, screen)
         reply = apply(state_dir, documents, order, screen, piped=False)
     _tell(reply, screen)
-    screen.hint(f"its manifest: fleetctl get {safe(key)} -o yaml")
+    full = safe(target(key, args.namespace).key)  # with its namespace, where that is not `default`
+    screen.hint(f"its manifest: fleetctl get {full} -o yaml")
     if args.detach:
         screen.data(safe(key))
-        screen.hint(f"its output: fleetctl logs {safe(key)} -f")
+        screen.hint(f"its output: fleetctl logs {full} -f")
         return 0
     return _follow(state_dir, key, args, screen)
 
@@ -183,11 +184,12 @@ def _print(documents: Sequence[Document], args: Namespace, screen: Screen) -> in
 
 def _refuse_known(key: str, args: Namespace, state_dir: Path) -> None:
     """A run is new: it changes nothing that is there, and shows no output of yesterday."""
+    wanted = target(key, args.namespace)
     with open_reading(state_dir) as reading:
-        if reading.find(target(key, args.namespace)) is not None:
+        if reading.find(wanted) is not None:
             raise Refused(
-                f"{safe(key)} is there already, and a run makes a new one",
-                hint=f"leave --name out, or run that one again: fleetctl rerun {safe(key)}",
+                f"{safe(wanted.key)} is there already, and a run makes a new one",
+                hint=f"leave --name out, or run that one again: fleetctl rerun {safe(wanted.key)}",
             )
 
 
@@ -214,6 +216,7 @@ def _follow(state_dir: Path, key: str, args: Namespace, screen: Screen) -> int:
     from fleetctl.common.deadline import Deadline
 
     wanted = target(key, args.namespace)
+    key = wanted.key
     try:
         with open_reading(state_dir) as reading:
             seen = reading.find(wanted)

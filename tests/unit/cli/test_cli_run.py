@@ -138,6 +138,7 @@ def waiting(home: Path, status: dict[str, object]) -> Callable[[bytes], bytes]:
             row = Resource(
                 uid="u1", kind="BatchJob", name="mine", generation=1, version=0, spec="{}",
                 status="", labels={}, annotations={}, created_at_s=1.0, deleted_at_s=None,
+                namespace=str(json.loads(line).get("namespace", "default")),
             )  # fmt: skip
             stored = store.resources.put(row, expected_version=None)
             text = json.dumps({"phase": "Pending", "observedGeneration": 1, "total": 1, **status})
@@ -170,9 +171,10 @@ def test_ctrl_c_leaves_it_running_and_says_how_to_come_back(
     monkeypatch.setattr(Output, "show", interrupted)
     monkeypatch.setattr(Supervision, "check", lambda _: None)
     with controller(home, waiting(home, {})):
-        code, _, talk = fleetctl("run", "--name", "mine", "--", "python", "train.py")
+        code, _, talk = fleetctl("run", "-n", "team", "--name", "mine", "--", "python", "train.py")
     assert code == 130
-    assert "hint: come back: fleetctl logs batchjob/mine -f" in talk
+    assert "hint: its manifest: fleetctl get batchjob/mine -n team -o yaml" in talk
+    assert "hint: come back: fleetctl logs batchjob/mine -n team -f" in talk
     assert "hint: cancel: fleetctl delete" in talk
 
 
