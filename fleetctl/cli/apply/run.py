@@ -18,6 +18,7 @@ from fleetctl.cli.apply.runs.from_file import plain, with_command
 from fleetctl.cli.apply.screens.cost_lines import cost_lines
 from fleetctl.cli.apply.screens.outcomes import NONE
 from fleetctl.cli.command.flags import Parser, add_allow_missing, add_output, add_set
+from fleetctl.cli.command.values import is_namespace
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
@@ -96,7 +97,8 @@ def run(args: Namespace, screen: Screen) -> int:
         documents, key = _desired(args, screen)
         if args.output != TEXT:
             return _print(documents, args, screen)
-        _refuse_known(key, args, state_dir)
+        if not args.name or is_namespace(args.name):  # others are refused for their form
+            _refuse_known(key, args, state_dir)
         order = order_of(_as_of_apply(args))
         if args.dry_run:
             from fleetctl.cli.apply.predictions import dry_run

@@ -266,6 +266,7 @@ def test_names_are_new_and_after_the_program(home: Path) -> None:
         (["a.yaml", "b.yaml", "--", "ls"], "unexpected argument `b.yaml`"),
         (["--volume", "data", "--", "ls"], "`data` is not NAME:/PATH"),
         (["--name", "A_b", "--dry-run", "--", "ls"], "--name is `A_b`"),
+        (["--name", "a/b", "--dry-run", "--", "ls"], "--name is `a/b`"),
     ],
 )
 def test_words_that_do_not_go_together(home: Path, words: list[str], said: str) -> None:
