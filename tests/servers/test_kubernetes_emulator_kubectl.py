@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import urllib.request
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from tests.servers.kubernetes_driving import (
 )
 
 __all__ = ["asking", "cluster", "kubectl"]
+
+HANG_S = 60.0  # nothing takes so long
 
 
 def test_what_is_applied_twice_is_unchanged_and_diffs_when_it_is_not(
@@ -79,7 +82,8 @@ def test_a_job_is_made_waited_for_and_its_logs_are_read(
 def test_commands_files_and_ports_of_a_pod_are_reached(
     asking: Asking, cluster: KubernetesEmulator, kubectl: Kube, tmp_path: Path
 ) -> None:
-    script = "cd /srv && echo page > index.html && exec python3 -u -m http.server 0 -b 127.0.0.1"
+    script = "cd /srv && echo page > index.html && exec python3 -u -m http.server 0 -b 127.0.0.1 "
+    script += "-p HTTP/1.1"
     asking.make(job("serves", script))
     pod = until(
         lambda: next((it["pod"] for it in cluster.processes() if "serves" in it["pod"]), None)
@@ -96,17 +100,20 @@ def test_commands_files_and_ports_of_a_pod_are_reached(
         assert forwarding.stdout is not None
         here = int(forwarding.stdout.readline().split("127.0.0.1:")[1].split()[0])
         for _ in range(2):
-            with urllib.request.urlopen(f"http://127.0.0.1:{here}/given") as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{here}/given", timeout=HANG_S) as answer:
                 assert answer.read() == b"kept\n"
         forwarding.terminate()
     core = client.CoreV1Api(asking.api)
     connect = core.connect_get_namespaced_pod_portforward
     forward = stream.portforward(connect, pod, "default", ports=str(port))
     socket = forward.socket(port)
-    socket.setblocking(True)
-    socket.sendall(b"GET / HTTP/1.0\r\n\r\n")
-    with socket.makefile("rb") as answer:
-        assert answer.read().endswith(b"page\n")
+    socket.settimeout(HANG_S)
+    # The connection stays: the client's thread may die of a close that comes with the last data,
+    # and leave who reads to its end waiting for ever.
+    asking_page = HTTPConnection("pod")
+    asking_page.sock = socket
+    asking_page.request("GET", "/")
+    assert asking_page.getresponse().read() == b"page\n"
     asked = stream.stream(
         core.connect_get_namespaced_pod_exec,
         pod,
@@ -116,7 +123,7 @@ def test_commands_files_and_ports_of_a_pod_are_reached(
         stderr=True,
         _preload_content=False,
     )
-    asked.run_forever()
+    asked.run_forever(timeout=HANG_S)
     assert (asked.read_stdout(), asked.returncode) == ("out\n", 4)
     kubectl.ok("delete", "job", "serves", "--cascade=foreground")
     until(lambda: not [it for it in cluster.processes() if "serves" in it["pod"]])
