@@ -64,7 +64,9 @@ class Terminal:
         shown, give_up_at_s = "", time.monotonic() + PATIENCE_S
         while until not in visible(shown):
             left_s = give_up_at_s - time.monotonic()
-            assert left_s > 0 and select.select([self._screen], [], [], left_s)[0], repr(shown)
+            poller = select.poll()  # `select` takes no descriptor above 1,023
+            poller.register(self._screen, select.POLLIN)
+            assert left_s > 0 and poller.poll(left_s * 1000), repr(shown)
             shown += os.read(self._screen, 4096).decode(errors="replace")
         return shown
 

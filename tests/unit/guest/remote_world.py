@@ -90,7 +90,9 @@ class Attached:
     def _read(self, wait_s: float) -> bool:
         assert self.process.stdout is not None
         handle = self.process.stdout.fileno()
-        assert select.select([handle], [], [], wait_s)[0], self.story
+        poller = select.poll()  # `select` takes no descriptor above 1,023
+        poller.register(handle, select.POLLIN)
+        assert poller.poll(wait_s * 1000), self.story
         data = os.read(handle, 1 << 16)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
