@@ -14,11 +14,13 @@ from fleetctl.apply.request.options import Order
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
+from fleetctl.controllers.wandb.handed import names_of
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import content_of_function, content_of_models
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
@@ -33,6 +35,7 @@ from fleetctl.tracking.annotations import (
     PARAMS,
     PRIOR,
     REVISION,
+    WANDB,
     waits_for,
 )
 from fleetctl.tracking.sources import source_of
@@ -40,6 +43,8 @@ from fleetctl.tracking.sources import source_of
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
+# What of a search is this side's alone: what its trials run.
+_OURS_OF_A_SEARCH = {"command", "program", "name", "description"}
 # Manifests of Functions by (name, namespace).
 Functions = Mapping[tuple[str, str], "Manifest"]
 # Annotation on a volume that was made because a template names it.
@@ -249,3 +254,37 @@ def _mounted(spec: Spec) -> dict[str, str]:
         for mount in part.template.volumes:
             found.setdefault(mount.name, part.placement.candidates[0].provider)
     return found
+
+
+def refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
+    """What runs at one sort of provider cannot be looked after by another."""
+    before = json.loads(known.spec).get("type")
+    if before != spec.type and {before, spec.type} != {None, known.name}:
+        raise Conflict(
+            f"{known.key} is of type `{before}`, which never changes",
+            hint=f"give the `{spec.type}` another name, or delete {known.key} first",
+        )
+
+
+def refuse_another_sweep(known: Resource, spec: SweepSpec, *, rerun: bool) -> None:
+    """What W&B has of a sweep stays as it was created: its runs are drawn from that."""
+    before = parse_spec(known.kind, known.spec)
+    assert isinstance(before, SweepSpec)
+    if "wandb" not in (before.backend, spec.backend):
+        return
+    made = json.loads(known.annotations.get(WANDB, "{}")).get("home") is not None
+    if before.backend != spec.backend or (made and _of_wandb(before) != _of_wandb(spec)):
+        raise Conflict(
+            f"{known.key} stands for a sweep at W&B, and the search of that never changes",
+            hint=f"give the new one another name, or delete {known.key} first",
+        )
+    if rerun:
+        raise Conflict(
+            f"{known.key} is a sweep at W&B, where a run that has ended is not run again",
+            hint="give it another name to begin a new one",
+        )
+
+
+def _of_wandb(spec: SweepSpec) -> object:
+    search = spec.search.model_dump(mode="json", exclude=_OURS_OF_A_SEARCH)
+    return spec.wandb, search, names_of(spec)

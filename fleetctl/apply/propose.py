@@ -30,6 +30,8 @@ from fleetctl.apply.draft import (
     models_content,
     named_volumes,
     prior_kept,
+    refuse_another_sweep,
+    refuse_another_type,
     stored_function_content,
     winner_note,
     winner_params,
@@ -38,19 +40,17 @@ from fleetctl.apply.draft import (
 from fleetctl.apply.impact import fresh_impact, impact_on
 from fleetctl.apply.prune import pruned
 from fleetctl.apply.request.options import Order
-from fleetctl.common.errors import Conflict
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.trials.prior import NO_PRIOR
 from fleetctl.controllers.trials.winner import NO_BEST
-from fleetctl.controllers.wandb.handed import names_of
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import asked_in, content_of_function
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.provider import ProviderSpec
-from fleetctl.specs.kinds.registry import KINDS, parse_spec
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.changes import UNSET, FieldChange, same
 from fleetctl.stores.base import EventRow, Store, Stored
@@ -67,7 +67,6 @@ from fleetctl.tracking.annotations import (
     REVISION,
     ROLLOUT,
     SCHEDULED_BY,
-    WANDB,
     pins_of,
 )
 from fleetctl.tracking.track import track_of
@@ -199,9 +198,9 @@ def _proposed(
         notes = filter(None, (depends_note(desired), results, winner_note(desired), next_run))
         return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
     if isinstance(manifest.spec, ProviderSpec):
-        _refuse_another_type(known, manifest.spec)
+        refuse_another_type(known, manifest.spec)
     if isinstance(manifest.spec, SweepSpec):
-        _refuse_another_sweep(known, manifest.spec, rerun=rerun)
+        refuse_another_sweep(known, manifest.spec, rerun=rerun)
     same_spec = same(json.loads(known.spec), json.loads(desired.spec))
     same_work = same_spec and _pinned(known) == _pinned(desired)
     same_words = known.labels == desired.labels and _written(known) == _written(desired)
@@ -349,44 +348,6 @@ def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldCh
         yield FieldChange(
             "tasks.fromResults", was, now, results_told(after) or "gives it nothing more"
         )
-
-
-def _refuse_another_type(known: Resource, spec: ProviderSpec) -> None:
-    """What runs at one sort of provider cannot be looked after by another."""
-    before = json.loads(known.spec).get("type")
-    if before != spec.type and {before, spec.type} != {None, known.name}:
-        raise Conflict(
-            f"{known.key} is of type `{before}`, which never changes",
-            hint=f"give the `{spec.type}` another name, or delete {known.key} first",
-        )
-
-
-# What of a search is this side's alone: what its trials run.
-_OURS_OF_A_SEARCH = {"command", "program", "name", "description"}
-
-
-def _refuse_another_sweep(known: Resource, spec: SweepSpec, *, rerun: bool) -> None:
-    """What W&B has of a sweep stays as it was created: its runs are drawn from that."""
-    before = parse_spec(known.kind, known.spec)
-    assert isinstance(before, SweepSpec)
-    if "wandb" not in (before.backend, spec.backend):
-        return
-    made = json.loads(known.annotations.get(WANDB, "{}")).get("home") is not None
-    if before.backend != spec.backend or (made and _of_wandb(before) != _of_wandb(spec)):
-        raise Conflict(
-            f"{known.key} stands for a sweep at W&B, and the search of that never changes",
-            hint=f"give the new one another name, or delete {known.key} first",
-        )
-    if rerun:
-        raise Conflict(
-            f"{known.key} is a sweep at W&B, where a run that has ended is not run again",
-            hint="give it another name to begin a new one",
-        )
-
-
-def _of_wandb(spec: SweepSpec) -> object:
-    search = spec.search.model_dump(mode="json", exclude=_OURS_OF_A_SEARCH)
-    return spec.wandb, search, names_of(spec)
 
 
 def _was_refused(resource: Resource) -> bool:
