@@ -193,9 +193,9 @@ def _proposed(
         if rerun:
             desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
         impact = fresh_impact(stored, manifest, desired, options)
-        results = f"its tasks are {told}" if (told := results_told(desired)) else ""
+        tasks = f"its tasks are {told}" if (told := results_told(desired)) else ""
         next_run = fires_note(manifest.spec, now_s)
-        notes = filter(None, (depends_note(desired), results, winner_note(desired), next_run))
+        notes = filter(None, (depends_note(desired), tasks, winner_note(desired), next_run))
         return Change(CREATED, None, desired, impact=impact, note="; ".join(notes))
     if isinstance(manifest.spec, ProviderSpec):
         refuse_another_type(known, manifest.spec)
@@ -205,15 +205,7 @@ def _proposed(
     same_work = same_spec and _pinned(known) == _pinned(desired)
     same_words = known.labels == desired.labels and _written(known) == _written(desired)
     if same_work and same_words and not rerun:
-        if _was_refused(known):
-            again = replace(known, generation=known.generation + 1)
-            note = "it was refused; trying again"
-            return Change(CONFIGURED, known, again, note=note, asked_again=True)
-        if isinstance(manifest.spec, Execution) and may_go_on(stored, known, manifest.spec, moving):
-            again = replace(known, generation=known.generation + 1)
-            affected = impact_on(stored, again, options)
-            return Change(CONFIGURED, known, again, impact=affected, note=GOES_ON, asked_again=True)
-        return Change(UNCHANGED, known, known)
+        return _same_again(stored, manifest, options, known, moving)
     after = replace(
         known,
         spec=known.spec if same_spec else desired.spec,
@@ -233,6 +225,20 @@ def _proposed(
     return Change(
         CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew
     )
+
+
+def _same_again(
+    stored: Stored, manifest: Manifest, options: Order, known: Resource, moving: Collection[str]
+) -> Change:
+    """Of an equal file: nothing, unless what kept its work from going on may be over."""
+    again = replace(known, generation=known.generation + 1)
+    if _was_refused(known):
+        note = "it was refused; trying again"
+        return Change(CONFIGURED, known, again, note=note, asked_again=True)
+    if isinstance(manifest.spec, Execution) and may_go_on(stored, known, manifest.spec, moving):
+        affected = impact_on(stored, again, options)
+        return Change(CONFIGURED, known, again, impact=affected, note=GOES_ON, asked_again=True)
+    return Change(UNCHANGED, known, known)
 
 
 def _callers(
