@@ -1,5 +1,5 @@
 """Work that depends on other work, as an apply sees it: the order in which manifests are looked at,
-what ended for want of a dependency and may go on, and what is told of it. Called by propose.py.
+what ended for want of a dependency and may go on, and the notes that say so. Called by propose.py.
 """
 
 from __future__ import annotations

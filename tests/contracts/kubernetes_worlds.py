@@ -38,7 +38,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def emulated(**settings: Any) -> Iterator[KubernetesEmulator]:
-    """A cluster that nothing in this process is told of."""
+    """A cluster; no setting of this process names it."""
     names = [f"world-{number}" for number in range(NAMESPACES)]
     with KubernetesEmulator(namespaces=names, **settings) as emulator:
         emulator.free = iter(names)  # type: ignore[attr-defined]

@@ -212,7 +212,7 @@ def what_is_being_deleted_is_gone() -> Plant:
 
 
 def what_was_missed_is_not_counted() -> Plant:
-    """Only the last one is told of."""
+    """Names the last one alone."""
 
     def make(original: Callable[..., Memory]) -> Callable[..., Memory]:
         return lambda decision: replace(original(decision), missed=decision.memory.missed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fleetctl.gateway.keeping.ledger import Hold, Key, Ledger
 from fleetctl.gateway.rules.usage import Tokens
 
-WAIT_MAX_S = 3 * 86400.0  # for a server that promised a day; then nobody waits any longer
+WAIT_MAX_S = 3 * 86400.0  # for a server that promised a day; then its rows fail
 _COLUMNS = (
     "run, number, namespace, endpoint, tree, uid, calls, worst_in, worst_out, worst_usd, most,"
     " in_usd, out_usd"

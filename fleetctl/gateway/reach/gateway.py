@@ -17,7 +17,8 @@ DIRECTORY = "gateway"  # below FLEETCTL_HOME
 class Served:
     """An endpoint as the gateway is to serve it. spec: as a manifest has it, with the addresses of
     servers that are Functions. key: of its servers, or empty; keys: by URL, what a Function's
-    containers ask for; both kept in memory alone. stays: as it was told before, where it was.
+    containers ask for; both kept in memory alone. stays: the gateway keeps the
+    addresses and keys that it has.
     """
 
     name: str

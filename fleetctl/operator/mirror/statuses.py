@@ -26,7 +26,7 @@ Status = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unaccepted:
-    """Why the newest state is not carried out. reason: one CamelCase word."""
+    """Why the operator does not carry out the newest state. reason: one CamelCase word."""
 
     reason: str
     message: str

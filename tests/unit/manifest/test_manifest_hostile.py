@@ -59,7 +59,7 @@ BOMBS = {
     + f"v: {{type: list, default: [{'x, ' * 10_000}]}}\n{REFERS}",
     "unknown variables in many documents": f"{VARIABLES}v: {{type: string, default: x}}\n"
     + f"---\n{HEAD}spec: {{template: {{script: '${{{{ w }}}}'}}}}\n" * 3_000,
-    "variables that nobody uses": VARIABLES
+    "unused variables": VARIABLES
     + "  ".join(f"v{n}: {{type: string, default: x}}\n" for n in range(900))
     + f"---\n{HEAD}spec: {{}}\n" * 1_000,
     "a billion laughs": "a: &a [x, x]\n"
