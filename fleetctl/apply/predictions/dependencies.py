@@ -77,7 +77,7 @@ def _circle(manifest: Manifest, world: World) -> list[Node]:
 
 def _told(manifest: Manifest, spec: Execution, path: list[Node]) -> Iterator[Prediction]:
     keys = [object_key(*node, manifest.namespace) for node in (*path, path[0])]
-    message = f" makes a circle: {' -> '.join(keys)}; none of them would ever begin"
+    message = f" makes a cycle: {' -> '.join(keys)}; none of them would ever begin"
     edge = next(it for it in edges_of(spec) if it.node == [*path, path[0]][1])
     at = _at(edge, spec)
     yield Prediction(manifest, Finding(at, at, message, "take one of these dependencies out"))

@@ -331,9 +331,9 @@ async def test_a_circle_of_dependencies_is_refused_with_its_path(tmp_path: Path)
     async with served(tmp_path) as api:
         reply = await refused(api, f"{chained('a', 'c')}---\n{chained('b', 'a')}---\n"
                               f"{chained('c', 'b')}")  # fmt: skip
-        assert reply.count("makes a circle") == 1
+        assert reply.count("makes a cycle") == 1
         path = "batchjob/a -> batchjob/c -> batchjob/b -> batchjob/a"
-        assert f"f.yaml:6:21: spec.dependsOn[0].job makes a circle: {path}" in reply
+        assert f"f.yaml:6:21: spec.dependsOn[0].job makes a cycle: {path}" in reply
         assert "batchjob/a -> batchjob/a;" in await refused(api, chained("a", "a"))
 
 
@@ -343,7 +343,7 @@ async def test_a_circle_that_the_store_closes_is_refused(tmp_path: Path) -> None
         (warning,) = reply["warnings"]
         assert "spec.dependsOn[0].job is `b`, and there is no BatchJob of that name" in warning
         taking = job("{script: x}", name="b", rest="  tasks: {fromResults: {job: a}}\n")
-        assert "spec.tasks.fromResults makes a circle: batchjob/b -> batchjob/a" in await refused(
+        assert "spec.tasks.fromResults makes a cycle: batchjob/b -> batchjob/a" in await refused(
             api, taking
         )
 
