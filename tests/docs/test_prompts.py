@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -62,6 +63,18 @@ def said(model: Model) -> Counter[str]:
     return Counter(str(it["messages"][-1]["content"]) for it in model.asked)
 
 
+def sandboxes(fleet: Fleet) -> list[int]:
+    """Pids of what is of this home, but for controller and gateway."""
+    listed = subprocess.run(
+        ["ps", "-A", "-ww", "-o", "pid=,command="], capture_output=True, text=True, check=True
+    )
+    ours = [
+        line.split(maxsplit=1) for line in listed.stdout.splitlines() if str(fleet.home) in line
+    ]
+    others = ("fleetctl.gateway", "fleetctl.cli.main up")
+    return [int(pid) for pid, command in ours if not any(it in command for it in others)]
+
+
 def test_a_killed_controller_loses_no_row_and_asks_none_twice(empty: Fleet) -> None:
     with running(Model(slots=16, answer_s=0.02)) as model:
         rows = [{"n": number} for number in range(ROWS)]
@@ -82,6 +95,38 @@ def test_a_killed_controller_loses_no_row_and_asks_none_twice(empty: Fleet) -> N
         empty.ok("apply", "-f", "-", "--wait", stdin=manifests(again))
         assert {row["state"] for row in empty.json("results", "job/again")} == {"Cached"}
         assert len(model.asked) == ROWS
+
+
+def test_a_killed_sandbox_amid_its_calls_has_one_outcome_and_asks_little_twice(
+    empty: Fleet,
+) -> None:
+    """Its next attempt finds in the endpoint's cache what was answered."""
+    with running(Model(slots=16, answer_s=0.02)) as model:
+        cached = endpoint(model)
+        cached["spec"]["cache"] = {"policy": "Always"}
+        cached["spec"]["prices"] = {"chat": {"inputPerMillion": 1.0, "outputPerMillion": 1.0}}
+        cached["spec"]["limits"] = {"callsPerTask": 2 * ROWS}
+        work = job("work", [{"many": ROWS}], text="")
+        work["spec"]["template"] = {
+            "endpoints": ["small"],
+            "python": 'answers = llm_query_batched([f"row {n}" for n in range(many)])\n'
+            "SUBMIT(answers=len(set(answers)))",
+        }
+        text = manifests(cached, work)
+        empty.ok("apply", "-f", "-", stdin=text)
+        until(lambda: len(model.asked) > ROWS // 4)
+        for pid in sandboxes(empty):
+            os.kill(pid, signal.SIGKILL)
+        assert len(model.asked) < ROWS
+        empty.ok("apply", "-f", "-", "--wait", stdin=text)
+        (found,) = empty.json("results", "job/work")
+        assert (found["state"], found["result"]) == ("Succeeded", {"answers": ROWS})
+        assert found["attempts"] == 2
+        asked = said(model)
+        assert asked.keys() == {f"row {n}" for n in range(ROWS)}
+        # Only what was in flight as it was killed had no answer that could be kept.
+        assert max(asked.values()) <= 2 and asked.total() <= ROWS + model.slots
+        until(lambda: empty.json("get", "endpoint/small")["status"]["tokens"] >= model.tokens)
 
 
 def test_an_answer_that_does_not_match_is_shown_with_its_place(empty: Fleet) -> None:
