@@ -153,6 +153,13 @@ class Status(TypedDict, total=False):
     activeRuns: Annotated[Sequence[str], "of a Schedule: objects that it made and that run"]
     missed: Annotated[int, "of a Schedule: moments without an object; of one gap 1,001 at most"]
     times: Annotated[str, "of a Schedule: the line and the zone that `decidedUntil` is about"]
+    backup: Annotated[
+        Block,
+        "of Settings: nextTime, lastSuccessfulTime, file, bytes, lastFailureTime, failures, error",
+    ]
+    retained: Annotated[
+        Sequence[Block], "of Settings, after the last round: sort, items, bytes, freedBytes"
+    ]
     since: Annotated[Number, "of a Budget: when its period began"]
     until: Annotated[Number | None, "of a Budget: when its period ends"]
 
@@ -171,7 +178,7 @@ Count = Literal[
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage", "latency",
+    "usage", "latency", "backup",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

@@ -114,6 +114,7 @@ def engine_of(
 ) -> tuple[Engine, Accounts]:
     """The engine, wired to the world, and the accounts that it works with."""
     from fleetctl.apply.write.scheduled import Scheduled
+    from fleetctl.daemon.backing_up import backed_up
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
@@ -142,6 +143,7 @@ def engine_of(
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
         keeper=Keeper(home),
+        backup=partial(backed_up, home),
     )
     engines.append(engine)
     return engine, accounts

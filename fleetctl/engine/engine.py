@@ -10,6 +10,7 @@ from functools import partial
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.tasks import cancel
+from fleetctl.engine.backups.backups import Backups, Make
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.capacity.providers import Accounts
@@ -81,11 +82,13 @@ class Engine:
         gateway: Gateway | None = None,
         maker: Maker | None = None,
         keeper: Keeper | None = None,
+        backup: Make | None = None,
     ) -> None:
         """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
         W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
         can ask one. maker: stores what schedules ask for; None = they make nothing. keeper: of what
-        is over on this machine's disk; None = there is none of it.
+        is over on this machine's disk; None = there is none of it. backup: writes one; None = none
+        is made.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -125,6 +128,7 @@ class Engine:
         )
         self.schedules = Schedules(state, maker)
         self.retention = Retention(state, keeper)
+        self.backups = Backups(state, make=backup, secrets=secrets or _no_secrets)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -238,6 +242,7 @@ class Engine:
             self._help(recovery.go_on)
         self._help(partial(sweep_forever, self.state, self.rate_limiters))
         self._help(self.retention.tend)
+        self._help(self.backups.tend)
         self._help(self.endpoints.tend)
         self._help(self.endpoints.listen)
         for name in self.state.providers:
@@ -321,7 +326,8 @@ class Engine:
             not track.dormant and track.status.get("phase") not in _at_rest(track)
             for track in state.tracks.values()
         )
-        return not busy and not state.live_runs() and not state.inbox.facts and self.resolved()
+        live = bool(state.live_runs() or state.inbox.facts)
+        return not busy and not live and self.resolved() and not self.backups.wanted
 
     def resolved(self) -> bool:
         """Of no start, stop or orphan of ours the end is open."""

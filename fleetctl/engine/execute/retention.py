@@ -66,11 +66,29 @@ class Retention:
             found = await self._files(limits)
             await self._records(limits[Sort.DELETED])
             await self._sweep_sources()
+            self._tell(found)
             return found
 
+    def _tell(self, found: Round) -> None:
+        """What each sort takes and what went, into the status of the settings."""
+        settings = settings_in(self._state)
+        if settings is None or not found:
+            return
+        self._state.settings_status["retained"] = [
+            {
+                "sort": sort.value,
+                "items": it.decision.items - len(it.decision.goes),
+                "bytes": it.decision.bytes - it.decision.bytes_going,
+                "freedBytes": it.decision.bytes_going,
+            }
+            for sort, it in found.items()
+        ]
+        self._state.poke(settings[0].uid)
+
     def _limits(self) -> dict[Sort, Limits]:
-        spec, kept_s = settings_of(self._state), self._state.settings.keep_deleted_s
-        return limits_of(spec.retention, kept_s)
+        found = settings_in(self._state)
+        spec = SettingsSpec() if found is None else found[1]
+        return limits_of(spec.retention, self._state.settings.keep_deleted_s)
 
     async def _files(self, limits: Mapping[Sort, Limits]) -> Round:
         """Everything but the records of what is gone."""
@@ -148,13 +166,13 @@ class Retention:
             await asyncio.to_thread(self._state.sources.sweep, notes)
 
 
-def settings_of(state: State) -> SettingsSpec:
-    """Of the store; the defaults where there are none. Raises Unreadable."""
+def settings_in(state: State) -> tuple[Resource, SettingsSpec] | None:
+    """Of the store; None where there are none. Raises Unreadable."""
     for row in state.store.resources.living(KIND):
         try:
             found = parse_spec(KIND, row.spec)
         except ValueError as error:
             raise Unreadable("the settings cannot be read by this version") from error
         assert isinstance(found, SettingsSpec)
-        return found
-    return SettingsSpec()
+        return row, found
+    return None
