@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fleetctl.controllers.backups.decide import block_of, memory_of
+from fleetctl.controllers.planning.plan import Phase
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.kinds.settings import SettingsSpec
 
@@ -39,5 +40,7 @@ def settings_status(state: State, track: Track, now_s: float) -> Status:
         memory = memory_of({"times": ""}, spec.backup, written_s=written_s, now_s=now_s)
     status["backup"] = state.settings_status[KEY] = block_of(spec.backup, memory)
     if memory.error:
-        status["reason"], status["message"] = "BackupFailed", f"the backup failed: {memory.error}"
+        text = f"the backup failed: {memory.error}"
+        status["phase"], status["reason"] = Phase.PENDING.value, "BackupFailed"
+        status["message"], status["waitingOn"] = text, [text]
     return status
