@@ -69,9 +69,17 @@ class RetentionSettings(Spec):
         default_factory=Limit,
         description="Objects that are over, deleted as by `delete`; default: all stay.",
     )
+    runs: Limit = Field(
+        default_factory=Limit,
+        description="Metrics over steps of what is over; default 512Mi, the last of each stays.",
+    )
     logs: Limit = Field(
         default_factory=Limit,
         description="What runs printed that are over; default 30d and 1Gi, the last 10 stay.",
+    )
+    events: Limit = Field(
+        default_factory=Limit,
+        description="Events of what is over; default 90d and 256Mi, those of the last 10 stay.",
     )
     work_directories: Limit = Field(
         default_factory=Limit,
@@ -88,6 +96,10 @@ class RetentionSettings(Spec):
     repositories: Limit = Field(
         default_factory=Limit,
         description="Checkouts of `source.git`; default 30d and 512Mi, the last stays.",
+    )
+    reuse: Limit = Field(
+        default_factory=Limit,
+        description="Results that serve equal work again; default 180d and 256Mi.",
     )
     deleted: Limit = Field(
         default_factory=Limit,

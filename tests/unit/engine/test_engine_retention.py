@@ -136,3 +136,19 @@ async def test_the_settings_of_the_store_are_those_that_hold() -> None:
         assert keeper.asked[Sort.LOGS].max_age_s == 3_600.0
         assert keeper.asked[Sort.LOGS].max_bytes == 1 << 30
         assert world.status("default")["phase"] == "Ready"
+
+
+async def test_records_of_what_is_over_are_thinned_and_that_is_told() -> None:
+    async with Fleet() as world:
+        keeper = Listed()
+        retention = Retention(world.engine.state, keeper)
+        it, again = await finished(world, "job"), await finished(world, "again")
+        await world.apply("BatchJob", "again", tasks(2, cache={"policy": "Never"}))
+        keeper.goes = {Sort.RUNS: [it, again], Sort.EVENTS: [it, again]}
+        before = world.database.events.execute("SELECT count(*) FROM events").fetchone()[0]
+        await retention.round()
+        left = world.database.events.execute(
+            "SELECT count(*) FROM events WHERE uid = ?", (it.key,)
+        ).fetchone()[0]
+        assert before > 3 and left == 1
+        assert told(world) == ["earlier events are past `retention.events.maxAge`"]
