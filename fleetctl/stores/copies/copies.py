@@ -53,7 +53,7 @@ def write(home: Path, where: str, *, now_s: float, keep: int | None = None) -> W
                 hint=f"make the directory: mkdir -p {where}",
             )
         about = backup.write(home, path, now_s=now_s)
-        return Written(str(path), path.stat().st_size, about)
+        return Written(str(path.absolute()), path.stat().st_size, about)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = path / name_for(_store_id(home), now_s)
@@ -66,7 +66,7 @@ def write(home: Path, where: str, *, now_s: float, keep: int | None = None) -> W
             f"the backup in `{path}` cannot be written: {error.strerror or error}",
             hint="name a directory that you can write, on a disk with room",
         ) from error
-    return Written(str(file), file.stat().st_size, about, dropped)
+    return Written(str(file.absolute()), file.stat().st_size, about, dropped)
 
 
 def _write_remote(home: Path, where: str, now_s: float, keep: int | None) -> Written:
@@ -129,7 +129,7 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _local(where: str) -> Path:
-    return Path(where.removeprefix(FILE)).expanduser().absolute()
+    return Path(where.removeprefix(FILE)).expanduser()
 
 
 def _store_id(home: Path) -> str:
