@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,9 @@ BIN = Path(sys.executable).parent
 # Against a hang alone: nothing here is meant to take a tenth of it.
 HANG_S = 900
 GONE_WAIT_S = 60.0
+# Of a failure: phases that need no word, and how much of each screen is told.
+WELL = ("Succeeded", "Ready")
+WARNINGS_TOLD, SCREEN_CHARACTERS = 20, 3000
 
 
 def of_all_workers(factory: pytest.TempPathFactory) -> Path:
@@ -69,7 +72,7 @@ class Fleet:
     def ok(self, *words: str, stdin: str | None = None) -> str:
         """stdout of a command that must end with 0."""
         answer = self.run(*words, stdin=stdin)
-        assert answer.code == 0, f"fleetctl {' '.join(words)}\n{answer}\n{self.controller_log()}"
+        assert answer.code == 0, self._failure(words, answer)
         return answer.out
 
     def json(self, *words: str) -> Any:
@@ -115,6 +118,30 @@ class Fleet:
     def volume(self, name: str) -> Path:
         """Where provider `local` keeps a volume's files."""
         return self.home / "local" / "volumes" / name
+
+    def plight(self) -> str:
+        """Why what is not well is not: a line for each such object, then the latest warnings."""
+        listed = self.run("get", "all", "-o", "json")
+        items = json.loads(listed.out)["items"] if listed.code == 0 else []
+        lines = []
+        for one in items:
+            status, name = one["status"], f"{one['kind']}/{one['metadata']['name']}"
+            if status.get("phase") not in WELL:
+                why = f"{status.get('reason')}: {status.get('message')}"
+                lines.append(f"{name} is {status.get('phase')}: {why} {status.get('waitingOn')}")
+        told = self.run("events").out.splitlines()
+        return "\n".join([*lines, *[line for line in told if " Warning " in line][-WARNINGS_TOLD:]])
+
+    def _failure(self, words: Sequence[str], answer: Answer) -> str:
+        """What matters comes first: reports of tests are cut."""
+        parts = (
+            f"exit {answer.code}: {self.plight()}",
+            f"-- of `fleetctl {' '.join(words)}`",
+            f"-- stderr\n{answer.talk[-SCREEN_CHARACTERS:]}",
+            f"-- stdout\n{answer.out[-SCREEN_CHARACTERS:]}",
+            f"-- controller.log\n{self.controller_log()}",
+        )
+        return "\n".join(parts)
 
     def controller_log(self) -> str:
         log = self.home / "controller.log"
