@@ -23,7 +23,7 @@ EXAMPLES = ROOT / "specs" / "examples"
 BIN = Path(sys.executable).parent
 # Against a hang alone: nothing here is meant to take a tenth of it.
 HANG_S = 900
-GONE_WAIT_S = 60.0
+GONE_WAIT_S = 240.0
 # Of a failure: phases that need no word, and how much of each screen is told.
 WELL = ("Succeeded", "Ready")
 WARNINGS_TOLD, SCREEN_CHARACTERS = 20, 3000

@@ -189,7 +189,7 @@ def test_a_provider_is_a_package_and_a_row(fleet: Fleet, tmp_path: Path) -> None
     assert (tmp_path / "note").read_text() == "kept\n"
     (tmp_path / "go").touch()
     fleet.ok("cp", str(tmp_path / "go"), "vol/box:/go")
-    fleet.ok("wait", "job/away", "--for=condition=Complete", "--timeout", "60s")
+    fleet.ok("wait", "job/away", "--for=condition=Complete", "--timeout", "400s")
     assert "hello from there" in fleet.ok("logs", "job/away")
     assert {"/go", "/here"} <= set(fleet.ok("ls", "vol/box").split())
     assert "no orphans" in fleet.run("orphans").talk + fleet.run("orphans").out

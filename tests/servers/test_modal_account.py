@@ -128,7 +128,7 @@ def test_a_queued_gpu_sandbox_whose_polling_is_refused_is_ended_by_a_deletion(
         fleet.emulator.do("settings", gpu_capacity={"A100": 0})
         fleet.apply({"python": tally.python(), **GPU})
         await fleet.waits("Queued")
-        for rpc in ("SandboxGetTaskId", "SandboxTerminate", "SandboxGetFromName*"):
+        for rpc in ("SandboxGetFromName*", "SandboxTerminate", "SandboxGetTaskId"):
             fleet.emulator.do("fault", rpc=rpc, status="UNAUTHENTICATED", count=None)
         await fleet.waits("KeyRefused")
         fleet.delete()

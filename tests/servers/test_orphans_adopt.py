@@ -131,7 +131,7 @@ def test_an_object_is_made_for_what_has_none_and_its_result_is_collected(
         assert "adopted: index 0 of batchjob/adopted-kept, which was made for it" in out
         assert await orphans(world) == []
         await let_end(world, "job/adopted-kept", 0)
-        await said(world, "wait", "job/adopted-kept", "--timeout", "120s")
+        await said(world, "wait", "job/adopted-kept", "--timeout", "400s")
         assert await results(world, "job/adopted-kept") == [("Succeeded", 1, {"n": 7})]
         out = await said(world, "logs", "job/adopted-kept")
         assert out.count("begun") == 1
@@ -153,7 +153,7 @@ def test_what_its_object_wishes_for_again_is_a_run_of_it(
         await said(world, "scale", "job/kept", "--parallelism", "2")
         await let_end(world, "job/kept", 0)
         await let_end(world, "job/kept", 1)
-        await said(world, "wait", "job/kept", "--timeout", "120s")
+        await said(world, "wait", "job/kept", "--timeout", "400s")
         assert await results(world, "job/kept") == [("Succeeded", 1, {"n": 7})] * 2
         assert (await said(world, "logs", "job/kept", "--index", "0")).count("begun") == 1
 
