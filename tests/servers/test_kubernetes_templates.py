@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -24,7 +24,7 @@ SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cluster-ke
 class Fleet(kubernetes_fleet.Fleet):
     """environ: what the controller's shell holds."""
 
-    environ: dict[str, str] = {}
+    environ: ClassVar[dict[str, str]] = {}
 
     def parts(self) -> dict[str, Any]:
         return {"secrets": SecretValues(self.store, self.environ).resolve}
