@@ -147,7 +147,8 @@ def charged(
     itself.
     """
     if provider_spec is not None and provider_spec.prices is not None:
-        one = own.usd_per_s(provider_spec.prices, template.sandbox_resources)
+        asked, cluster = template.sandbox_resources, provider_spec.kubernetes
+        one = own.usd_per_s(provider_spec.prices, asked, cluster)
     else:
         one = backend.usd_per_s(template)
     return None if one is None else one * nodes_of(template).max
