@@ -91,6 +91,7 @@ class Desired:
     dependencies: tuple[Standing, ...] = ()  # of `dependsOn`, as they are now
     blocked: bool = False  # what is lacking is a dependency: nothing of it may begin
     swept: bool = False  # all that its runs left at providers, logs too, is freed
+    past_retention: str = ""  # why what its runs left at providers, but logs, is to go; or empty
     before_removal: str = (
         ""  # of a deleted one: what else must be done before it may go, as a sentence
     )

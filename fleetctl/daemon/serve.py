@@ -87,6 +87,7 @@ async def _serve(
         shutdown=engine.stop,
         forecaster=partial(forecast_of, home, engine.state.providers),
         adopter=Adopter(engine.state, engine.market, accounts.orphans),
+        retention=engine.retention,
     )
     recover(home, engine, accounts)
     door = Door(home, api)
@@ -116,6 +117,7 @@ def engine_of(
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
+    from fleetctl.retention.keeper import Keeper
     from fleetctl.tracking.sources import Sources
     from fleetctl.wandb.client import connector
     from fleetctl.wiring.accounts import Accounts
@@ -139,6 +141,7 @@ def engine_of(
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
+        keeper=Keeper(home),
     )
     engines.append(engine)
     return engine, accounts

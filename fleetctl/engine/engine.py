@@ -23,10 +23,10 @@ from fleetctl.engine.endpoints.endpoints import Endpoints, Link
 from fleetctl.engine.endpoints.functions import ServedFunctions
 from fleetctl.engine.endpoints.grants import Grants
 from fleetctl.engine.execute.executor import Effects
-from fleetctl.engine.execute.forgetting import forget_forever
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
 from fleetctl.engine.execute.rate_limit import RateLimiters
+from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
@@ -47,6 +47,7 @@ from fleetctl.engine.tick import Ticks
 from fleetctl.engine.wandb.talks import Talks
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.providers.contract.base import Backend, Reachable, Resolving
+from fleetctl.retention.keeper import Keeper
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.base import Store
 from fleetctl.tracking.sources import Sources
@@ -79,10 +80,12 @@ class Engine:
         wandb: Connect | None = None,
         gateway: Gateway | None = None,
         maker: Maker | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
         W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
-        can ask one. maker: stores what schedules ask for; None = they make nothing.
+        can ask one. maker: stores what schedules ask for; None = they make nothing. keeper: of what
+        is over on this machine's disk; None = there is none of it.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -121,6 +124,7 @@ class Engine:
             beat_s=settings.wandb_beat_s,
         )
         self.schedules = Schedules(state, maker)
+        self.retention = Retention(state, keeper)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -233,7 +237,7 @@ class Engine:
             self.ticks.load()
             self._help(recovery.go_on)
         self._help(partial(sweep_forever, self.state, self.rate_limiters))
-        self._help(partial(forget_forever, self.state))
+        self._help(self.retention.tend)
         self._help(self.endpoints.tend)
         self._help(self.endpoints.listen)
         for name in self.state.providers:

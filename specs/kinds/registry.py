@@ -100,6 +100,13 @@ KINDS: dict[str, Kind] = {
         "fleetctl.specs.kinds.provider:ProviderSpec",
         namespaced=False,
     ),
+    "Settings": Kind(
+        "Settings",
+        "settings",
+        ("setting",),
+        "fleetctl.specs.kinds.settings:SettingsSpec",
+        namespaced=False,
+    ),
 }
 
 

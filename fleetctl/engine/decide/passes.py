@@ -108,6 +108,8 @@ class Passes:
         """It is over and nothing is known of its runs, and nothing of it is to be freed yet."""
         if not track.dormant or track.work is not None:
             return False
+        if track.resource.uid in self._state.past_retention and not track.prior.scratch_freed:
+            return False
         free_at_s = track.free_at_s
         if free_at_s is not None and free_at_s <= now_s:
             return False
@@ -216,6 +218,7 @@ class Passes:
         if track.resource.uid not in self._state.tracks:
             return
         if not plan.final:
+            self._state.past_retention.pop(track.resource.uid, None)
             before = track.status
             after = status_of(plan, desired, work.history, before, now_s)
             self._say_changes(track, before, plan)
@@ -224,6 +227,8 @@ class Passes:
         elif track.asset.freed and not track.prior.scratch_freed:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
             self._write_status(track, {**track.status, "scratchFreed": True})
+            if why := self._state.past_retention.pop(track.resource.uid, ""):
+                self._state.say(track.resource.uid, "PastRetention", why)
 
     def _desired(self, work: Work, lacking: Lacking | None, asked: Asked, now_s: float) -> Desired:
         track = work.track
@@ -259,6 +264,7 @@ class Passes:
             blocked=asked.lacking is not None,
             dependencies=asked.found,
             swept=track.asset.swept or self._is_abandoned(track),
+            past_retention=self._state.past_retention.get(resource.uid, ""),
             before_removal="" if self._is_abandoned(track) else self._talks.before_removal(work),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
