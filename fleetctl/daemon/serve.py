@@ -116,6 +116,7 @@ def engine_of(
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
+    from fleetctl.notices.send import send
     from fleetctl.tracking.sources import Sources
     from fleetctl.wandb.client import connector
     from fleetctl.wiring.accounts import Accounts
@@ -139,6 +140,7 @@ def engine_of(
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
+        send=send,
     )
     engines.append(engine)
     return engine, accounts
