@@ -103,6 +103,7 @@ EXECUTION: Mapping[str, Role] = {
     "cache": RULE,
     "depends_on": RULE,  # of when it begins; what it makes of results is UNITS or WORK
     "on_dependency_failed": RULE,
+    "notify": RULE,
 }
 
 KINDS: Mapping[str, Mapping[str, Role]] = {

@@ -117,6 +117,7 @@ def engine_of(
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
+    from fleetctl.notices.send import send
     from fleetctl.retention.keeper import Keeper
     from fleetctl.tracking.sources import Sources
     from fleetctl.wandb.client import connector
@@ -142,6 +143,7 @@ def engine_of(
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
         keeper=Keeper(home),
+        send=send,
     )
     engines.append(engine)
     return engine, accounts

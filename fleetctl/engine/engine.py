@@ -30,6 +30,8 @@ from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
+from fleetctl.engine.notices.delivery import Delivery, Send
+from fleetctl.engine.notices.notices import Notices
 from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.reach import watch_reach
@@ -81,11 +83,13 @@ class Engine:
         gateway: Gateway | None = None,
         maker: Maker | None = None,
         keeper: Keeper | None = None,
+        send: Send | None = None,
     ) -> None:
         """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
         W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
         can ask one. maker: stores what schedules ask for; None = they make nothing. keeper: of what
-        is over on this machine's disk; None = there is none of it.
+        is over on this machine's disk; None = there is none of it. send: tells a sink of notices;
+        None = they wait for an engine that can.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -125,6 +129,8 @@ class Engine:
         )
         self.schedules = Schedules(state, maker)
         self.retention = Retention(state, keeper)
+        self.delivery = Delivery(state, secrets=secrets or _no_secrets, send=send)
+        self.notices = Notices(state, written=self.delivery.wake)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -177,6 +183,7 @@ class Engine:
             talks=self._talks,
             endpoints=self.endpoints,
             schedules=self.schedules,
+            notices=self.notices,
             provided=self._provided,
         )
         return Ticks(
@@ -189,6 +196,7 @@ class Engine:
             admission=self._admission,
             charges=self._charges,
             budgets=self._budgets,
+            notices=self.notices,
             effects=self.effects,
             provided=self._provided,
         )
@@ -238,6 +246,7 @@ class Engine:
             self._help(recovery.go_on)
         self._help(partial(sweep_forever, self.state, self.rate_limiters))
         self._help(self.retention.tend)
+        self._help(self.delivery.run)
         self._help(self.endpoints.tend)
         self._help(self.endpoints.listen)
         for name in self.state.providers:
@@ -321,6 +330,7 @@ class Engine:
             not track.dormant and track.status.get("phase") not in _at_rest(track)
             for track in state.tracks.values()
         )
+        busy = busy or self.delivery.waits
         return not busy and not state.live_runs() and not state.inbox.facts and self.resolved()
 
     def resolved(self) -> bool:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fleetctl.specs.blocks.cache import CachePolicy
 from fleetctl.specs.blocks.depends import DEPENDENCIES_MAX, Dependencies
+from fleetctl.specs.blocks.notify import WorkNotices
 from fleetctl.specs.blocks.placement import Candidate, Placement
 from fleetctl.specs.blocks.policies import (
     Backoff,
@@ -208,6 +209,8 @@ class Execution(Spec):
         default="Fail",
         description="Fail or Skip it when a dependency ends otherwise than it must; default Fail.",
     )
+
+    notify: WorkNotices = ()
 
     @model_validator(mode="before")
     @classmethod

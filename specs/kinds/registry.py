@@ -90,6 +90,9 @@ KINDS: dict[str, Kind] = {
         "Endpoint", "endpoints", ("ep",), "fleetctl.specs.kinds.endpoint:EndpointSpec"
     ),
     "Budget": Kind("Budget", "budgets", ("bud",), "fleetctl.specs.kinds.budget:BudgetSpec"),
+    "Notifier": Kind(
+        "Notifier", "notifiers", ("nt",), "fleetctl.specs.kinds.notifier:NotifierSpec"
+    ),
     "Secret": Kind(
         "Secret", "secrets", (), "fleetctl.specs.kinds.secret:SecretSpec", files=("fromFile",)
     ),

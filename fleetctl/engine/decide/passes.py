@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.decide.suggestions import Suggestions
     from fleetctl.engine.endpoints.endpoints import Endpoints
     from fleetctl.engine.money.budgets import Budgets
+    from fleetctl.engine.notices.notices import Notices
     from fleetctl.engine.observe.troubles import Troubles
     from fleetctl.engine.schedules.schedules import Schedules
     from fleetctl.engine.shared.state import State
@@ -74,6 +75,7 @@ class Passes:
         talks: Talks,
         endpoints: Endpoints,
         schedules: Schedules,
+        notices: Notices,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._reading, self._intents = state, reading, intents
@@ -81,7 +83,7 @@ class Passes:
         self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
         self._suggestions, self._talks = suggestions, talks
         self._endpoints, self._dependencies = endpoints, dependencies
-        self._schedules = schedules
+        self._schedules, self._notices = schedules, notices
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -289,6 +291,7 @@ class Passes:
             self._state.queue.add(resource.uid)
             return
         track.resource = replace(resource, version=version, status=text)
+        self._notices.note(track, track.status, status)
         moved = any(track.status.get(key) != status.get(key) for key in _WAITED_FOR)
         track.status = dict(status)
         self._state.changed(resource.uid)

@@ -318,3 +318,24 @@ SELECT entry, bytes_so_far FROM cache ORDER BY entry LIMIT 1;
 
 -- name: drop_remembered
 DELETE FROM cache WHERE entry = ?;
+
+-- name: add_notice
+INSERT INTO notices (id, sink, uid, object, namespace, event, body, at_s, deadline_s, state, tries,
+    due_at_s, message, problem, ended_at_s)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id, sink) DO NOTHING;
+
+-- name: waiting_notices
+SELECT id, sink, uid, object, namespace, event, body, at_s, deadline_s, state, tries, due_at_s,
+    message, problem, ended_at_s, nid
+FROM notices WHERE state = 'Waiting' AND nid > ? ORDER BY nid LIMIT ?;
+
+-- name: advance_notice
+UPDATE notices SET state = ?, tries = ?, due_at_s = ?, message = ?, problem = ?, ended_at_s = ?
+WHERE nid = ? AND state = 'Waiting';
+
+-- name: forget_notices
+-- Of those that are over, the oldest beyond so many.
+DELETE FROM notices WHERE nid IN (
+    SELECT nid FROM notices WHERE state <> 'Waiting' ORDER BY nid DESC LIMIT -1 OFFSET ?
+);

@@ -198,7 +198,13 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN saved_step INTEGER",
     ),
 }
-_NEW_TABLES = {1: ("cache", "creates"), 3: ("gone",), 6: ("checkpoints",), 7: ("calls", "asked")}
+_NEW_TABLES = {
+    1: ("cache", "creates"),
+    3: ("gone",),
+    6: ("checkpoints",),
+    7: ("calls", "asked"),
+    8: ("notices",),
+}
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:

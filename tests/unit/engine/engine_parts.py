@@ -22,6 +22,7 @@ from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
+from fleetctl.engine.notices.notices import Notices
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
@@ -158,8 +159,13 @@ class Parts:
             talks=Talks(self.state, connect=None, secrets=lambda names, within: Found(), beat_s=1),
             endpoints=self.endpoints,
             schedules=Schedules(self.state, None),
+            notices=self.notices,
             provided=self._provide,
         )
+
+    @cached_property
+    def notices(self) -> Notices:
+        return Notices(self.state, written=lambda: None)
 
     @cached_property
     def endpoints(self) -> Endpoints:

@@ -278,6 +278,7 @@ def test_a_turn_drives_what_it_made_durable() -> None:
         admission=parts.admission,
         charges=parts.charges,
         budgets=parts.budgets,
+        notices=parts.notices,
         effects=Silent(),  # type: ignore[arg-type]
         provided=parts._provide,
     )
