@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fleetctl.cli.apply.plans import review
+from fleetctl.cli.apply.plans.review import add_review
 from fleetctl.cli.apply.request import documents_meant
 from fleetctl.cli.command.flags import (
     Parser,
@@ -26,13 +30,14 @@ from fleetctl.common.text import safe
 
 if TYPE_CHECKING:
     from fleetctl.apply.cost.report import Report
+    from fleetctl.apply.review.conditions import Condition
 
 NO_CHANGE, ERROR, CHANGES = 0, 1, 2
 
 
 PAGE = """\
 -f FILE|DIR|URL|- [-f ...] [-R] [--out FILE] [-o text|json|markdown]
-    [--detailed-exitcode]
+    [--diff-from REV [--diff-to REV]] [--fail-on CONDITIONS] [--detailed-exitcode]
 
 Show what an apply would do, where it would run and what it would cost, before the
 first dollar. Works offline: no account, no controller, nothing is changed.
@@ -41,10 +46,11 @@ examples:
   fleetctl plan -f sweep.yaml
   fleetctl plan -f jobs/ --out nightly.plan && fleetctl apply nightly.plan
   fleetctl plan -f jobs/ -o markdown > comment.md
+  fleetctl plan -f jobs/ --diff-from origin/main --fail-on 'cost>50,destroys-data'
 
 exit codes:
   0 ok, 2 a manifest is wrong or would be refused, 3 refused (prune guard,
-  --max-cost), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes
+  --max-cost, --fail-on), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes
 """
 
 
@@ -66,6 +72,7 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
     made.add_argument("--take-over", action="store_true", help="as apply has it")
+    add_review(made)
     add_set(made)
     add_allow_missing(made)
     return made
@@ -84,6 +91,11 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _plan(args: Namespace, screen: Screen) -> bool:
     """Show it, keep it if asked to; whether anything changes. Raises Refused beyond --max-cost."""
+    from fleetctl.apply.review.conditions import conditions_of, holding, of_plan
+
+    conditions = conditions_of(args.fail_on)
+    if review.wanted(args):
+        return _review(args, screen, conditions)
     from fleetctl.cli.apply.plans.file import save
     from fleetctl.cli.apply.predictions import foreseen
     from fleetctl.cli.apply.propose import refuse_above, reported
@@ -112,7 +124,18 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         raise ManifestErrors(wrong)
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
+    review.refuse(holding(conditions, of_plan(found)))
     return found.changes
+
+
+def _review(args: Namespace, screen: Screen, conditions: Sequence[Condition]) -> bool:
+    from fleetctl.apply.review.conditions import holding, of_review
+
+    found = review.reviewed(args)
+    found = replace(found, failed=tuple(holding(conditions, of_review(found))))
+    review.show(found, args, screen)
+    review.refuse(found.failed)
+    return bool(found.objects)
 
 
 def _show(found: Report, args: Namespace, screen: Screen, *, saved: str) -> None:
