@@ -37,6 +37,7 @@ from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.observe.watcher import Watcher
+from fleetctl.engine.queues.queues import Queues
 from fleetctl.engine.schedules.maker import Maker
 from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.boundary import reported
@@ -121,6 +122,7 @@ class Engine:
             beat_s=settings.wandb_beat_s,
         )
         self.schedules = Schedules(state, maker)
+        self._queues = Queues(state)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -173,6 +175,7 @@ class Engine:
             talks=self._talks,
             endpoints=self.endpoints,
             schedules=self.schedules,
+            queues=self._queues,
             provided=self._provided,
         )
         return Ticks(
@@ -185,6 +188,7 @@ class Engine:
             admission=self._admission,
             charges=self._charges,
             budgets=self._budgets,
+            queues=self._queues,
             effects=self.effects,
             provided=self._provided,
         )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
 from fleetctl.engine.money.budgets import BUDGET
+from fleetctl.engine.queues.queues import QUEUE
 from fleetctl.engine.shared.messages import AssetReplied, Message
 from fleetctl.stores.base import FROM_NOW, DiskFull
 from fleetctl.tracking.track import Track, track_of
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.money.ledger import Charges
     from fleetctl.engine.observe.intake import Intake
     from fleetctl.engine.observe.records import Records
+    from fleetctl.engine.queues.queues import Queues
     from fleetctl.engine.shared.state import State
     from fleetctl.engine.sleeping import Sleepers
 
@@ -53,13 +55,14 @@ class Ticks:
         admission: Admission,
         charges: Charges,
         budgets: Budgets,
+        queues: Queues,
         effects: Effects,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._sleepers, self._reading = state, sleepers, reading
         self._passes, self._intake, self._records = passes, intake, records
         self._admission, self._charges, self._budgets = admission, charges, budgets
-        self._effects, self._provided = effects, provided
+        self._effects, self._provided, self._queues = effects, provided, queues
         self.made_at_s = 0.0
         self.again_at_s = 0.0  # while the store refuses, no tick before this
         self._tries = 0
@@ -86,8 +89,11 @@ class Ticks:
                 self._records.write()
                 for uid in self._reading.fresh(BUDGET):
                     self._budgets.take(uid)
+                for uid in self._reading.fresh(QUEUE):
+                    self._state.queue.add(uid)
                 roomy = [*self._admission.count(now_s), *self._budgets.count(now_s)]
-                done = dict.fromkeys([*keys, *touched, *roomy])
+                # Those of queues go first: who makes room, and who has waited for it.
+                done = dict.fromkeys([*self._queues.count(now_s), *keys, *touched, *roomy])
                 for uid in done:
                     self._state.queue.discard(uid)
                     self._pass(uid, now_s)
@@ -134,6 +140,7 @@ class Ticks:
                 self._read(track)
         self._charges.load()
         self._budgets.load()
+        self._queues.load()
         self._provided()
 
     def _read(self, track: Track) -> None:
