@@ -96,6 +96,11 @@ class Status(TypedDict, total=False):
         Sequence[Block],
         "of work with `dependsOn`: on, condition, state (Met, Waiting, Missing, Failed, Skipped)",
     ]
+    queued: Annotated[
+        Block,
+        "of work in a queue: queue, priority, since; waitingSince and asks (what one more run takes"
+        " at each place) while its queue lets no more of it start",
+    ]
     paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
     priorTrials: Annotated[
         Block, "of a Sweep with `priorTrials`: fromSweep; used, ended trials once they are known"
@@ -153,6 +158,11 @@ class Status(TypedDict, total=False):
     activeRuns: Annotated[Sequence[str], "of a Schedule: objects that it made and that run"]
     missed: Annotated[int, "of a Schedule: moments without an object; of one gap 1,001 at most"]
     times: Annotated[str, "of a Schedule: the line and the zone that `decidedUntil` is about"]
+    quotas: Annotated[
+        Sequence[Block], "of a Queue: resource, provider, used, nominal, borrowed of each quota"
+    ]
+    running: Annotated[int, "of a Queue: sandboxes that are there"]
+    waiting: Annotated[int, "of a Queue: objects of which it lets no more start now"]
     since: Annotated[Number, "of a Budget: when its period began"]
     until: Annotated[Number | None, "of a Budget: when its period ends"]
 
@@ -166,12 +176,12 @@ Text = Literal[
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
     "refused", "stopped", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
-    "frontSize", "missed",
+    "frontSize", "missed", "running", "waiting",
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage", "latency",
+    "usage", "latency", "queued",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

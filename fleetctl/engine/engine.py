@@ -39,6 +39,7 @@ from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.observe.watcher import Watcher
+from fleetctl.engine.queues.queues import Queues
 from fleetctl.engine.schedules.maker import Maker
 from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.boundary import reported
@@ -131,6 +132,7 @@ class Engine:
         self.retention = Retention(state, keeper)
         self.delivery = Delivery(state, secrets=secrets or _no_secrets, send=send)
         self.notices = Notices(state, written=self.delivery.wake)
+        self._queues = Queues(state)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -184,6 +186,7 @@ class Engine:
             endpoints=self.endpoints,
             schedules=self.schedules,
             notices=self.notices,
+            queues=self._queues,
             provided=self._provided,
         )
         return Ticks(
@@ -197,6 +200,7 @@ class Engine:
             charges=self._charges,
             budgets=self._budgets,
             notices=self.notices,
+            queues=self._queues,
             effects=self.effects,
             provided=self._provided,
         )

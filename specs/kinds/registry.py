@@ -82,6 +82,9 @@ KINDS: dict[str, Kind] = {
         "fleetctl.specs.kinds.schedule:ScheduleSpec",
         starts=True,
     ),
+    "Queue": Kind(
+        "Queue", "queues", ("q",), "fleetctl.specs.kinds.queue:QueueSpec", namespaced=False
+    ),
     "Volume": Kind("Volume", "volumes", ("vol",), "fleetctl.specs.kinds.volume:VolumeSpec"),
     "Function": Kind(
         "Function", "functions", ("fn",), "fleetctl.specs.kinds.function:FunctionSpec"

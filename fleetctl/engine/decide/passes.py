@@ -28,6 +28,7 @@ from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
+from fleetctl.engine.queues.queues import QUEUE
 from fleetctl.engine.schedules.schedules import KIND as SCHEDULE
 from fleetctl.engine.shared.dependents import key_of
 from fleetctl.specs.kinds.budget import BudgetSpec
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.notices.notices import Notices
     from fleetctl.engine.observe.troubles import Troubles
+    from fleetctl.engine.queues.queues import Queues
     from fleetctl.engine.schedules.schedules import Schedules
     from fleetctl.engine.shared.state import State
     from fleetctl.engine.sleeping import Sleepers
@@ -76,6 +78,7 @@ class Passes:
         endpoints: Endpoints,
         schedules: Schedules,
         notices: Notices,
+        queues: Queues,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._reading, self._intents = state, reading, intents
@@ -83,7 +86,7 @@ class Passes:
         self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
         self._suggestions, self._talks = suggestions, talks
         self._endpoints, self._dependencies = endpoints, dependencies
-        self._schedules, self._notices = schedules, notices
+        self._schedules, self._notices, self._queues = schedules, notices, queues
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -101,6 +104,8 @@ class Passes:
             self._budget(track, now_s)
         elif kind == SCHEDULE:
             self._schedule(track, now_s)
+        elif kind == QUEUE:
+            self._queue(track)
         elif track.work is None:
             self._asset(track, now_s)
         else:
@@ -125,6 +130,13 @@ class Passes:
             assert isinstance(track.spec, BudgetSpec)
             account = self._budgets.account(track, track.spec, now_s)
             self._write_status(track, budget_status(self._state, track, account, now_s))
+
+    def _queue(self, track: Track) -> None:
+        if track.resource.deleted_at_s is None:
+            self._write_status(track, self._queues.status(track))
+        else:
+            self._queues.removed(track.resource.name)
+            self._intents.drop(track)
 
     def _schedule(self, track: Track, now_s: float) -> None:
         if track.resource.deleted_at_s is None:
@@ -184,7 +196,14 @@ class Passes:
         others may end, and it is to know of them.
         """
         history, controller, policy = work.history, desired.controller, desired.controller.policy
-        held = plan.final or plan.at_capacity or plan.denied or policy.suspend or desired.deleted
+        held = (
+            plan.final
+            or plan.at_capacity
+            or plan.denied
+            or plan.queued
+            or policy.suspend
+            or desired.deleted
+        )
         held = held or desired.blocked
         index = None if held else controller.asks(history)
         most = policy.parallelism
@@ -207,6 +226,7 @@ class Passes:
             self._admission.at_capacity(track, plan.at_capacity)
         if plan.denied is not None:
             self._budgets.denied(track)
+        self._queues.decided(track, desired.turn, plan)
         for name in desired.troubles:
             until_s = self._troubles.until_s(name)
             if until_s is not None:
@@ -268,6 +288,8 @@ class Passes:
             swept=track.asset.swept or self._is_abandoned(track),
             past_retention=self._state.past_retention.get(resource.uid, ""),
             before_removal="" if self._is_abandoned(track) else self._talks.before_removal(work),
+            turn=self._queues.turn(work, now_s),
+            evicted=self._queues.evicted(resource.uid),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
 
