@@ -28,6 +28,8 @@ from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.gitops.keeper import Keeper
+from fleetctl.engine.gitops.sources import Sources as KeptSources
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
 from fleetctl.engine.observe.intake import Intake
@@ -79,10 +81,12 @@ class Engine:
         wandb: Connect | None = None,
         gateway: Gateway | None = None,
         maker: Maker | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
         """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
         W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
-        can ask one. maker: stores what schedules ask for; None = they make nothing.
+        can ask one. maker: stores what schedules ask for; None = they make nothing. keeper: fetches
+        and stores what Sources name; None = they keep nothing.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -121,6 +125,7 @@ class Engine:
             beat_s=settings.wandb_beat_s,
         )
         self.schedules = Schedules(state, maker)
+        self.kept = KeptSources(state, keeper)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -158,6 +163,7 @@ class Engine:
             budgets=self._budgets,
             leftovers=self._leftovers,
             drop_call=self.effects.drop,
+            gone=self.kept.moved,
         )
         passes = Passes(
             state,
@@ -173,6 +179,7 @@ class Engine:
             talks=self._talks,
             endpoints=self.endpoints,
             schedules=self.schedules,
+            sources=self.kept,
             provided=self._provided,
         )
         return Ticks(
@@ -186,6 +193,7 @@ class Engine:
             charges=self._charges,
             budgets=self._budgets,
             effects=self.effects,
+            sources=self.kept,
             provided=self._provided,
         )
 
@@ -250,6 +258,7 @@ class Engine:
             await self._talks.close()
             await self.endpoints.close()
             await self.schedules.close()
+            await self.kept.close()
             await self.effects.cancel_all()
             await self._leftovers.close()
             await cancel(helpers)

@@ -82,6 +82,9 @@ KINDS: dict[str, Kind] = {
         "fleetctl.specs.kinds.schedule:ScheduleSpec",
         starts=True,
     ),
+    "Source": Kind(
+        "Source", "sources", ("src",), "fleetctl.specs.kinds.source:SourceSpec", starts=True
+    ),
     "Volume": Kind("Volume", "volumes", ("vol",), "fleetctl.specs.kinds.volume:VolumeSpec"),
     "Function": Kind(
         "Function", "functions", ("fn",), "fleetctl.specs.kinds.function:FunctionSpec"

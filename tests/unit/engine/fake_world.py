@@ -31,6 +31,7 @@ from fleetctl.controllers.planning.kind import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.gitops.keeper import Keeper
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.manifest import Manifest
@@ -297,11 +298,12 @@ class Fleet:
         settings: Settings = Settings(),  # noqa: B008 - frozen
         secrets: Callable[[tuple[str, ...], str], Found] | None = None,
         gateway: Gateway | None = None,
+        keeper: Callable[[SqliteStore], Keeper] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.database = MemoryDatabase()
         self.settings = settings
-        self.secrets, self.gateway = secrets, gateway
+        self.secrets, self.gateway, self.keeper = secrets, gateway, keeper
         self.providers = {name: FakeProvider(self.clock, contract=contract) for name in names}
         self.fail_commits = 0
         self.works: list[object] = []  # what becomes of long work: HANG, or an error
@@ -398,6 +400,7 @@ class Fleet:
             aside=self.aside,
             gateway=self.gateway,
             maker=self.maker,
+            keeper=self.keeper(store) if self.keeper is not None else None,
         )
         for provider in self.providers.values():
             provider.notify = engine.notify
@@ -428,6 +431,7 @@ class Fleet:
         for task in self.helpers:
             task.cancel()
         await self.engine.effects.cancel_all()
+        await self.engine.kept.close()
         await asyncio.gather(*self.helpers, return_exceptions=True)
 
 
