@@ -37,6 +37,7 @@ OF_OBJECTS = {
     "InUse": "Something still uses what is to be removed.",
     "MaxFailedIndexesExceeded": "More units were given up than `maxFailedIndexes` allows.",
     "ModelNotFound": "A server of the Endpoint does not serve a model that its `models` name.",
+    "NeedsConsent": "A commit would end running work or delete data; a person must allow it.",
     "NoPrior": "The sweep that `priorTrials` names has another metric, or several.",
     "NoBest": "The sweep that `paramsFrom` names ended without a best trial.",
     "NoPlace": "No candidate of its placement can take the work; the message says why of each.",
@@ -54,6 +55,7 @@ OF_OBJECTS = {
     "Ready": "It stands as declared.",
     "Refused": "A provider refused the work, twice, and no other candidate is left.",
     "ResultsUnfit": "What `tasks.fromResults` takes cannot be parameters; nothing was begun.",
+    "RevisionRefused": "A commit of a Source is not applied; the message says which file and line.",
     "RunNotMade": "A schedule's object could not be made; it is tried again until it is too late.",
     "ServerUnreachable": "No server of the Endpoint answers.",
     "StageFailed": "A stage is given up, so the training cannot go on.",
@@ -159,6 +161,7 @@ OF_ATTEMPTS = {
 
 # What else is told as an event.
 OF_EVENTS = {
+    "Applied": "A Source has made its objects equal to a commit.",
     "CheckpointSetAside": "A checkpoint was moved away: unfinished, or newer than the one resumed.",
     "Resumed": "An attempt went on from a checkpoint.",
     "MirrorFailed": "A checkpoint could not be copied to `checkpoint.mirror`, or brought back.",

@@ -117,8 +117,9 @@ def engine_of(
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
+    from fleetctl.gitops.keeper import Keeper
     from fleetctl.notices.send import send
-    from fleetctl.retention.keeper import Keeper
+    from fleetctl.retention.cleaner import Cleaner
     from fleetctl.tracking.sources import Sources
     from fleetctl.wandb.client import connector
     from fleetctl.wiring.accounts import Accounts
@@ -142,7 +143,8 @@ def engine_of(
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
-        keeper=Keeper(home),
+        keeper=Keeper(home, store),
+        cleaner=Cleaner(home),
         send=send,
     )
     engines.append(engine)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.decide.load import Reading
     from fleetctl.engine.decide.passes import Passes
     from fleetctl.engine.execute.executor import Effects
+    from fleetctl.engine.gitops.sources import Sources
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.money.ledger import Charges
     from fleetctl.engine.notices.notices import Notices
@@ -60,12 +61,13 @@ class Ticks:
         notices: Notices,
         queues: Queues,
         effects: Effects,
+        sources: Sources,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._sleepers, self._reading = state, sleepers, reading
         self._passes, self._intake, self._records = passes, intake, records
         self._admission, self._charges, self._budgets = admission, charges, budgets
-        self._effects, self._provided = effects, provided
+        self._effects, self._provided, self._sources = effects, provided, sources
         self._notices, self._queues = notices, queues
         self.made_at_s = 0.0
         self.again_at_s = 0.0  # while the store refuses, no tick before this
@@ -219,6 +221,7 @@ class Ticks:
         for row in rows:
             self._reading.changed_rows[row.uid] = row
             self._state.queue.add(row.uid)
+            self._sources.heard(row)
 
     def _start_over(self, now_s: float) -> None:
         """Nothing of this tick happened: forget it and read the truth back, a little later."""
@@ -230,6 +233,7 @@ class Ticks:
         self._state.started_at_s = now_s
         self._state.events.clear()
         self._records.forget()
+        self._sources.forget()
         self.load()
         for uid in self._state.tracks:
             self._state.queue.add(uid)

@@ -85,6 +85,9 @@ KINDS: dict[str, Kind] = {
     "Queue": Kind(
         "Queue", "queues", ("q",), "fleetctl.specs.kinds.queue:QueueSpec", namespaced=False
     ),
+    "Source": Kind(
+        "Source", "sources", ("src",), "fleetctl.specs.kinds.source:SourceSpec", starts=True
+    ),
     "Volume": Kind("Volume", "volumes", ("vol",), "fleetctl.specs.kinds.volume:VolumeSpec"),
     "Function": Kind(
         "Function", "functions", ("fn",), "fleetctl.specs.kinds.function:FunctionSpec"

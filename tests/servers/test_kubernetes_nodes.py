@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.model import Alive, Ended
-from fleetctl.providers.contract.base import RunRef
 from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
-from tests.contracts.provider_worlds import command, eventually, script
+from tests.contracts.provider_worlds import eventually
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
 MEET = """

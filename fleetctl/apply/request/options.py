@@ -50,6 +50,7 @@ class Order:
     looked: Mapping[str, Looked] = field(default_factory=dict)  # key -> what its source is now
     sources: Sources | None = None  # who tells how a source differs from what was applied
     namespace: str = DEFAULT_NAMESPACE  # where documents go that name none
+    everywhere: bool = False  # what is pruned may be in any namespace
 
 
 def order_of(request: Request) -> Order:

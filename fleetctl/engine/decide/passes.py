@@ -24,6 +24,7 @@ from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
 from fleetctl.engine.decide.dependencies import Asked
 from fleetctl.engine.endpoints.endpoints import KIND as ENDPOINT
+from fleetctl.engine.gitops.sources import KIND as SOURCE
 from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from fleetctl.engine.decide.load import Reading
     from fleetctl.engine.decide.suggestions import Suggestions
     from fleetctl.engine.endpoints.endpoints import Endpoints
+    from fleetctl.engine.gitops.sources import Sources
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.notices.notices import Notices
     from fleetctl.engine.observe.troubles import Troubles
@@ -79,6 +81,7 @@ class Passes:
         schedules: Schedules,
         notices: Notices,
         queues: Queues,
+        sources: Sources,
         provided: Callable[[], None],
     ) -> None:
         self._state, self._reading, self._intents = state, reading, intents
@@ -87,6 +90,7 @@ class Passes:
         self._suggestions, self._talks = suggestions, talks
         self._endpoints, self._dependencies = endpoints, dependencies
         self._schedules, self._notices, self._queues = schedules, notices, queues
+        self._sources = sources
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -106,6 +110,8 @@ class Passes:
             self._schedule(track, now_s)
         elif kind == QUEUE:
             self._queue(track)
+        elif kind == SOURCE:
+            self._source(track, now_s)
         elif track.work is None:
             self._asset(track, now_s)
         else:
@@ -142,6 +148,19 @@ class Passes:
         if track.resource.deleted_at_s is None:
             self._write_status(track, self._schedules.run(track, now_s))
         elif (going := self._schedules.remove(track)) is not None:
+            self._write_status(track, going)
+        else:
+            self._intents.drop(track)
+
+    def _source(self, track: Track, now_s: float) -> None:
+        if track.resource.deleted_at_s is None:
+            status, rows = self._sources.run(track, now_s)
+            for row in rows:
+                # Passes that follow in this very tick must not decide by the rows before.
+                self._reading.changed_rows[row.uid] = row
+                self._state.queue.add(row.uid)
+            self._write_status(track, status)
+        elif (going := self._sources.remove(track)) is not None:
             self._write_status(track, going)
         else:
             self._intents.drop(track)
@@ -319,6 +338,7 @@ class Passes:
         self._state.changed(resource.uid)
         if moved:
             self._schedules.heard(resource)
+            self._sources.moved(resource)
         if track.dormant:
             self._intents.wake_assets()
         if moved and KINDS[resource.kind].runs:

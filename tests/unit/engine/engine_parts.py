@@ -20,6 +20,7 @@ from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.gitops.sources import Sources
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
 from fleetctl.engine.notices.notices import Notices
@@ -69,6 +70,10 @@ class Parts:
         for name, provider in self.providers.items():
             made.add(name, provider.contract)
         return made
+
+    @cached_property
+    def kept(self) -> Sources:
+        return Sources(self.state, None)
 
     @cached_property
     def market(self) -> Market:
@@ -137,6 +142,7 @@ class Parts:
             budgets=self.budgets,
             leftovers=self.leftovers,
             drop_call=self.dropped.append,
+            gone=lambda row: None,
         )
 
     @cached_property
@@ -160,6 +166,7 @@ class Parts:
             endpoints=self.endpoints,
             schedules=Schedules(self.state, None),
             notices=self.notices,
+            sources=self.kept,
             provided=self._provide,
         )
 

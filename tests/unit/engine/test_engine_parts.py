@@ -280,6 +280,7 @@ def test_a_turn_drives_what_it_made_durable() -> None:
         budgets=parts.budgets,
         notices=parts.notices,
         effects=Silent(),  # type: ignore[arg-type]
+        sources=parts.kept,
         provided=parts._provide,
     )
     ticks.load()

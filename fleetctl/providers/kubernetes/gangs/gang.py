@@ -109,8 +109,8 @@ class Gang:
             return
 
     async def _look_after(self) -> None:
-        """End the others: at once where one has failed, and once node 0 is done and they had time to
-        leave.
+        """End the others: at once where one has failed, and once node 0 is done and they had their
+        grace.
         """
         while None in self.ends and not self.failed and self.ends[0] is None:
             await self._change(ALIVE_S)
