@@ -28,6 +28,7 @@ from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
+from fleetctl.engine.queues.queues import Queues
 from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.engine.shared.state import State
@@ -166,6 +167,7 @@ class Parts:
             endpoints=self.endpoints,
             schedules=Schedules(self.state, None),
             notices=self.notices,
+            queues=self.queues,
             sources=self.kept,
             provided=self._provide,
         )
@@ -173,6 +175,10 @@ class Parts:
     @cached_property
     def notices(self) -> Notices:
         return Notices(self.state, written=lambda: None)
+
+    @cached_property
+    def queues(self) -> Queues:
+        return Queues(self.state)
 
     @cached_property
     def endpoints(self) -> Endpoints:

@@ -279,6 +279,7 @@ def test_a_turn_drives_what_it_made_durable() -> None:
         charges=parts.charges,
         budgets=parts.budgets,
         notices=parts.notices,
+        queues=parts.queues,
         effects=Silent(),  # type: ignore[arg-type]
         sources=parts.kept,
         provided=parts._provide,

@@ -10,12 +10,12 @@ from pathlib import Path
 from fleetctl.controllers.retention.decide import Decision, Doomed, Item
 from fleetctl.controllers.retention.limits import Limits, Sort
 from fleetctl.engine.execute.retention import Retention
-from fleetctl.retention.keeper import Keeper
+from fleetctl.retention.cleaner import Cleaner
 from fleetctl.retention.survey import Found
 from tests.unit.engine.fake_world import Fleet, tasks
 
 
-class Listed(Keeper):
+class Listed(Cleaner):
     """A listing that the test writes, of a machine without files."""
 
     def __init__(self) -> None:
@@ -55,10 +55,10 @@ async def finished(world: Fleet, name: str) -> Item:
 
 async def test_work_directories_of_what_is_over_are_freed_once_and_that_is_told() -> None:
     async with Fleet() as world:
-        keeper = Listed()
-        retention = Retention(world.engine.state, keeper)
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
         it = await finished(world, "job")
-        keeper.goes[Sort.WORK_DIRECTORIES] = [it]
+        cleaner.goes[Sort.WORK_DIRECTORIES] = [it]
         for _ in range(2):
             await retention.round()
             await world.settle()
@@ -71,12 +71,12 @@ async def test_work_directories_of_what_is_over_are_freed_once_and_that_is_told(
 
 async def test_the_work_directory_of_what_runs_again_since_it_was_listed_stays() -> None:
     async with Fleet() as world:
-        keeper = Listed()
-        retention = Retention(world.engine.state, keeper)
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
         it = await finished(world, "job")
         await world.apply("BatchJob", "job", tasks(2, cache={"policy": "Never"}))
         assert world.local.working() == [0, 1] or world.local.working() == [1]
-        keeper.goes[Sort.WORK_DIRECTORIES] = [it]
+        cleaner.goes[Sort.WORK_DIRECTORIES] = [it]
         await retention.round()
         await world.settle()
         assert world.local.freed == []
@@ -88,11 +88,11 @@ async def test_the_work_directory_of_what_runs_again_since_it_was_listed_stays()
 
 async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_not() -> None:
     async with Fleet() as world:
-        keeper = Listed()
-        retention = Retention(world.engine.state, keeper)
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
         gone, again = await finished(world, "gone"), await finished(world, "again")
         await world.apply("BatchJob", "again", tasks(2, cache={"policy": "Never"}))
-        keeper.goes[Sort.OBJECTS] = [gone, again]
+        cleaner.goes[Sort.OBJECTS] = [gone, again]
         await retention.round()
         await world.settle()
         assert world.names() == ["again"]
@@ -101,13 +101,13 @@ async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_
 
 async def test_the_settings_of_the_store_are_those_that_hold() -> None:
     async with Fleet() as world:
-        keeper = Listed()
-        retention = Retention(world.engine.state, keeper)
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
         await retention.round()
-        assert keeper.asked[Sort.LOGS].max_age_s == 30 * 86_400.0
+        assert cleaner.asked[Sort.LOGS].max_age_s == 30 * 86_400.0
         spec = {"retention": {"logs": {"maxAge": "1h"}, "deleted": {"maxAge": 0}}}
         await world.apply("Settings", "default", spec)
         await retention.round()
-        assert keeper.asked[Sort.LOGS].max_age_s == 3_600.0
-        assert keeper.asked[Sort.LOGS].max_bytes == 1 << 30
+        assert cleaner.asked[Sort.LOGS].max_age_s == 3_600.0
+        assert cleaner.asked[Sort.LOGS].max_bytes == 1 << 30
         assert world.status("default")["phase"] == "Ready"
