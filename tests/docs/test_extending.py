@@ -149,7 +149,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         text = (place / path).read_text()
         assert line in text
         (place / path).write_text(text.replace(line, f"{line}\n{row}"))
-    made = Fleet(tmp_path_factory.mktemp("home"), {"PYTHONPATH": str(place)})
+    made = Fleet(tmp_path_factory.mktemp("home"), {"PYTHONPATH": str(place)}, own_code=True)
     written = made.shell(
         f"cd {place} && python -m fleetctl.manifest.schemas"
     )  # as `make reference` does
