@@ -26,7 +26,12 @@ from fleetctl.providers.kubernetes.runs import statuses, story
 from fleetctl.providers.kubernetes.runs.cluster import Cluster
 from fleetctl.providers.kubernetes.runs.handles import handle_of
 from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes
-from fleetctl.providers.kubernetes.runs.waiting.gathering import Gathering, acquaint, put_service
+from fleetctl.providers.kubernetes.runs.waiting.gathering import (
+    Gathering,
+    GivenBack,
+    acquaint,
+    put_service,
+)
 from fleetctl.providers.kubernetes.runs.waiting.kueue import Kueue
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.sandboxes import names
@@ -153,7 +158,7 @@ class Creating:
         """
         name, since_s = statuses.name_of(job), time.monotonic()
         gathering = Gathering(job, cluster.link.settings)
-        seen = True
+        seen, words = True, ""
         while True:
             pods = cluster.pods_of(name)
             if gathering.is_whole(pods):
@@ -170,9 +175,10 @@ class Creating:
                 await self._sandboxes.end(f"{name}/")
                 told = f"{condition.get('reason')}: {condition.get('message')}"
                 raise _failed(request, told)
-            queued = bool(statuses.queue_of(known))
-            told = await self._kueue.words(cluster.link, known) if queued else ""
-            self._note(request.run, statuses.wait_of_all(known, pods, told))
+            self._note(request.run, statuses.wait_of_all(known, pods, words))
+            if statuses.queue_of(known):
+                words = await self._kueue.words(cluster.link, known)
+                self._note(request.run, statuses.wait_of_all(known, pods, words))
             await self._hopeless(request, name)
             if gathering.takes_too_long(pods):
                 await self._sandboxes.end(f"{name}/")
@@ -292,11 +298,13 @@ class Creating:
 
 @contextmanager
 def _perhaps_made() -> Iterator[None]:
-    """Reasons such as RateLimited say that a create was not accepted: here, one was."""
+    """Reasons such as RateLimited say that a create was not accepted: here, one was, and is there
+    unless its end is confirmed.
+    """
     try:
         yield
     except Unavailable as error:
-        error.perhaps_made = True
+        error.perhaps_made = not isinstance(error, GivenBack)
         raise
 
 

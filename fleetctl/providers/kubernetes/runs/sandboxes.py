@@ -305,6 +305,8 @@ class JobSandboxes:
         condition = None if found is None else statuses.failed_condition(found)
         if condition is not None:
             return statuses.fate_of_job(condition)
+        if pod and found is not None and (found.get("spec") or {}).get("suspend"):
+            return Fate(Cause.PREEMPTED, "its Job was suspended, as Kueue does to preempt it")
         return Fate(Cause.UNKNOWN)
 
     def _refuse_stranded(self, pod: Object) -> None:

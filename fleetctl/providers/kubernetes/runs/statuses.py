@@ -102,7 +102,7 @@ def wait_of_all(job: Object, pods: Sequence[Object], told: str) -> Wait:
     # What keeps one from running for good goes before what passes by itself.
     for other in (wait_of(job, pod) for pod in behind[1:]):
         wait = other if wait.reason == "Queued" else wait
-    message = f"{wait.message}: {told}" if told else wait.message
+    message = f"{wait.message}: {told}" if told and queue_of(job) else wait.message
     if nodes > 1 and pods:
         ready = len(pods) - len(behind)
         message = f"{ready} of {nodes} nodes run; {message}"

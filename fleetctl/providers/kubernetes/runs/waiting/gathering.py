@@ -34,6 +34,10 @@ VOLUME_HINT = (
 )
 
 
+class GivenBack(Unavailable):
+    """Nothing of it is there, for certain."""
+
+
 class Gathering:
     """The pods of one Job, as they come."""
 
@@ -58,9 +62,9 @@ class Gathering:
     def left_s(self) -> float:
         return max(0.0, self._until_s - time.monotonic())
 
-    def given_back(self, request: RunRequest, wait: statuses.Wait) -> Unavailable:
+    def given_back(self, request: RunRequest, wait: statuses.Wait) -> GivenBack:
         """Why none of them is there any more. wait: what they waited for at last."""
-        return Unavailable(
+        return GivenBack(
             f"not all nodes ran within `gatherSeconds`, which is {self._limit_s:g}, so all were"
             f" given back: {wait.message}",
             reason="NoCapacity",
