@@ -109,9 +109,11 @@ async def _serve(
 
 
 def engine_of(
-    home: Path, store: Store, settings: Settings, secrets: SecretValues
+    home: Path, store: Store, settings: Settings, secrets: SecretValues, *, programs: bool = True
 ) -> tuple[Engine, Accounts]:
-    """The engine, wired to the world, and the accounts that it works with."""
+    """The engine, wired to the world, and the accounts that it works with. programs: whether a
+    notice may start one.
+    """
     from fleetctl.apply.write.scheduled import Scheduled
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
@@ -140,7 +142,7 @@ def engine_of(
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
-        send=send,
+        send=partial(send, programs=programs),
     )
     engines.append(engine)
     return engine, accounts
