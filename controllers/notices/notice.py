@@ -65,8 +65,9 @@ class Sink:
                 return f"command {self.argv[0]}"
             case "email":
                 return f"email to {', '.join(self.fields['to'])}"
-        url = self.fields.get("url")
-        return f"{self.how} {url}" if url else f"{self.how} of secret/{self.secret}"
+        # Of an address only where it leads: a key may stand in its path.
+        host = "/".join(str(self.fields.get("url") or "").split("/")[:3])
+        return f"{self.how} {host}" if host else f"{self.how} of secret/{self.secret}"
 
 
 def sink_of(text: str) -> Sink:

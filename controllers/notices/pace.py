@@ -34,7 +34,8 @@ class Pace:
     def ready_at_s(self, now_s: float) -> float:
         """When the next message may go."""
         self._fill(now_s)
-        wait_s = max(0.0, (1.0 - self.tokens) * EVERY_S)
+        # A little more than the token takes: sums of floats must not end just before it.
+        wait_s = 0.0 if self.tokens >= 1.0 else (1.0 - self.tokens) * EVERY_S + 0.001
         return max(self.held_until_s, now_s + wait_s)
 
     def room(self, now_s: float) -> int:

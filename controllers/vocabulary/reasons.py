@@ -173,6 +173,7 @@ OF_EVENTS = {
     "EndHeld": "A run has ended and its sandbox is not confirmed gone yet.",
     "GpuNotTold": "A run did not report which GPU of a list it got; it is charged as the dearest.",
     "MetricsUnread": "What a program printed or wrote could not be read as its `metrics` say.",
+    "NoticeUndelivered": "A notice could not be delivered in time, or its sink takes no more.",
     "NeedsAttention": "Many stops of a run were not confirmed; it is tried again.",
     "TrialsTaken": "`priorTrials` has given a search the ended trials of another sweep.",
     "ResultsTaken": "`tasks.fromResults` has made tasks of another job's results.",

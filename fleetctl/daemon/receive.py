@@ -33,6 +33,7 @@ from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.hurry import hurry, hurry_object
 from fleetctl.manifest import load
 from fleetctl.specs.blocks.common import work_in
+from fleetctl.specs.blocks.notify import secrets_in
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
@@ -223,8 +224,10 @@ class Receiver:
         does not have them.
         """
         for manifest in manifests:
-            template = getattr(work_in(manifest.spec), "template", None)
-            for name in template.secrets if template is not None else ():
+            work = work_in(manifest.spec)
+            template = getattr(work, "template", None)
+            told = [name for _, _, name in secrets_in(getattr(work, "notify", ()))]
+            for name in (*(template.secrets if template is not None else ()), *told):
                 stored = self._state.store.resources.get("Secret", name, manifest.namespace)
                 if stored is not None:
                     spec = parse_spec("Secret", stored.spec)

@@ -110,9 +110,11 @@ async def _serve(
 
 
 def engine_of(
-    home: Path, store: Store, settings: Settings, secrets: SecretValues
+    home: Path, store: Store, settings: Settings, secrets: SecretValues, *, programs: bool = True
 ) -> tuple[Engine, Accounts]:
-    """The engine, wired to the world, and the accounts that it works with."""
+    """The engine, wired to the world, and the accounts that it works with. programs: whether a
+    notice may start one.
+    """
     from fleetctl.apply.write.scheduled import Scheduled
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
@@ -145,7 +147,7 @@ def engine_of(
         maker=Scheduled(store, accounts.backends, sources),
         keeper=Keeper(home, store),
         cleaner=Cleaner(home),
-        send=send,
+        send=partial(send, programs=programs),
     )
     engines.append(engine)
     return engine, accounts

@@ -49,7 +49,7 @@ class Post:
         except _LinkLocal:
             return Outcome("its host is a link-local address, where clouds keep credentials")
         except (OSError, HTTPException, ValueError) as error:
-            return Outcome(f"no answer: {_why(error)}")
+            return Outcome(f"no answer: {why(error)}")
         finally:
             if self._connection is not None:
                 self._connection.close()
@@ -115,7 +115,7 @@ def _retry_after_s(text: str) -> float:
         return 0.0  # a date: the wait between two tries serves
 
 
-def _why(error: Exception) -> str:
+def why(error: Exception) -> str:
     """Of the system or a library, in which no URL stands."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Thread
@@ -15,9 +16,11 @@ from typing import Protocol
 
 from fleetctl.controllers.notices.message import Message, key_bytes, signature
 from fleetctl.controllers.notices.notice import Sink
+from fleetctl.notices.mail import Mail
 from fleetctl.notices.outcome import Outcome
+from fleetctl.notices.program import Program
 from fleetctl.notices.request import LOOPBACK_NAMES, Post
-from fleetctl.specs.blocks.notify import SLACK_URL, WEBHOOK_KEY, WEBHOOK_URL
+from fleetctl.specs.blocks.notify import SLACK_URL, SMTP_URL, WEBHOOK_KEY, WEBHOOK_URL
 
 DEADLINE_S = 30.0
 
@@ -30,8 +33,17 @@ class Way(Protocol):
     def cut(self) -> None: ...
 
 
-async def send(sink: Sink, values: Mapping[str, str], message: Message, *, now_s: float) -> Outcome:
-    """values: of the Secret that the sink names."""
+async def send(
+    sink: Sink,
+    values: Mapping[str, str],
+    message: Message,
+    *,
+    now_s: float,
+    programs: bool = True,
+) -> Outcome:
+    """values: of the Secret that the sink names. programs: whether this process may start any."""
+    if sink.how == "command" and not programs:
+        return Outcome("a controller in a cluster starts no programs", gone=True)
     made = _way(sink, values, message, now_s=now_s)
     return made if isinstance(made, Outcome) else await _in_a_thread(made)
 
@@ -62,6 +74,8 @@ def _way(sink: Sink, values: Mapping[str, str], message: Message, *, now_s: floa
     ways: Mapping[str, Callable[[], Way | Outcome]] = {
         "webhook": lambda: _webhook(sink, values, message, now_s),
         "slack": lambda: _slack(sink, values, message),
+        "email": lambda: _mail(sink, values, message),
+        "command": lambda: Program(sink.argv, message.json, os.environ),
     }
     make = ways.get(sink.how)
     return make() if make is not None else Outcome(f"this version knows no `{sink.how}`")
@@ -75,10 +89,10 @@ def _webhook(
         return Outcome(f"secret/{sink.secret} has no {WEBHOOK_URL}")
     at_s, body = int(now_s), message.json
     headers = {"webhook-id": message.id, "webhook-timestamp": str(at_s)}
-    if sink.secret:
-        key = values.get(WEBHOOK_KEY)
-        if key is None:
-            return Outcome(f"secret/{sink.secret} has no {WEBHOOK_KEY}")
+    key = values.get(WEBHOOK_KEY)
+    if key is None and sink.secret and WEBHOOK_URL not in values:
+        return Outcome(f"secret/{sink.secret} has neither {WEBHOOK_KEY} nor {WEBHOOK_URL}")
+    if key is not None:
         try:
             headers["webhook-signature"] = signature(key_bytes(key), message.id, at_s, body)
         except ValueError as error:
@@ -94,3 +108,11 @@ def _slack(sink: Sink, values: Mapping[str, str], message: Message) -> Way | Out
     if not url.startswith("https://") and host not in LOOPBACK_NAMES:
         return Outcome(f"{SLACK_URL} of secret/{sink.secret} must begin with https://")
     return Post(url, json.dumps({"text": message.text}).encode(), {})
+
+
+def _mail(sink: Sink, values: Mapping[str, str], message: Message) -> Way | Outcome:
+    url = values.get(SMTP_URL)
+    if not url:
+        return Outcome(f"secret/{sink.secret} has no {SMTP_URL}")
+    to = sink.fields["to"]
+    return Mail(url, message, to, sink.fields.get("from") or to[0])

@@ -47,8 +47,7 @@ class Webhook(Spec):
     )
     secret: Name | None = Field(
         default=None,
-        description=f"A Secret with `{WEBHOOK_KEY}`, the key that signs, `whsec_...`, and perhaps"
-        f" `{WEBHOOK_URL}`; default: not signed.",
+        description=f"A Secret with `{WEBHOOK_KEY}`, which signs, or `{WEBHOOK_URL}`; default: no.",
     )
 
     @model_validator(mode="after")
@@ -144,3 +143,14 @@ SourceNotices = Annotated[
     tuple[SourceNotify, ...],
     Field(max_length=SINKS_MAX, description="Who is told when it fails; default nobody."),
 ]
+
+
+def secrets_in(notify: tuple[Notify, ...]) -> tuple[tuple[int, str, str], ...]:
+    """(position, field, name) of each Secret that is named there."""
+    ways = ("webhook", "slack", "email")
+    named = (
+        (number, way, getattr(getattr(rule, way), "secret", None))
+        for number, rule in enumerate(notify)
+        for way in ways
+    )
+    return tuple((number, way, name) for number, way, name in named if name)

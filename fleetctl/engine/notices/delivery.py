@@ -20,6 +20,7 @@ from fleetctl.controllers.notices.pace import IN_A_MESSAGE_MAX, Pace, retry_afte
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.shared.boundary import reported
 from fleetctl.notices.outcome import Outcome
+from fleetctl.stores.base import EventRow
 
 if TYPE_CHECKING:
     from fleetctl.engine.shared.state import State
@@ -116,7 +117,9 @@ class Delivery:
             pace = self._paces.setdefault(sink, Pace(now_s))
             due = [it for it in notices if it.due_at_s <= now_s]
             room = pace.room(now_s)
-            if due and room and len(self._sending) < AT_ONCE_MAX:
+            if due and room and len(self._sending) >= AT_ONCE_MAX:
+                continue  # the end of another one wakes this
+            if due and room:
                 self._sending[sink] = asyncio.ensure_future(
                     reported(self._tell(sink, _together(due, room), pace), what="notice")
                 )
@@ -157,7 +160,7 @@ class Delivery:
         if not outcome.problem:
             pace.delivered()
             self._gone.pop(message, None)
-            self._end(notices, NoticeState.DELIVERED, "")
+            self._end(notices, NoticeState.DELIVERED, outcome.remark)
             return
         chance = self._state.random.random()
         pace.failed(now_s, asked_s=outcome.retry_after_s, chance=chance)
@@ -177,17 +180,20 @@ class Delivery:
             replace(it, state=state, ended_at_s=now_s, problem=problem or it.problem)
             for it in notices
         ]
-        if not self._write(ended):
+        told = () if state is NoticeState.DELIVERED else [_given_up(it) for it in ended]
+        if not self._write(ended, told):
             return
         for notice in ended:
             self._waiting.pop(notice.number, None)
 
-    def _write(self, notices: Sequence[Notice]) -> bool:
+    def _write(self, notices: Sequence[Notice], events: Sequence[EventRow] = ()) -> bool:
         """False: the store refuses. They are tried again a little later, under the same ids."""
         store = self._state.store
         try:
             with store.transaction():
                 store.notices.advance(notices)
+                if events:
+                    store.events.record(events)
         except StoreError as error:
             log.warning("notices wait for the store", extra={"error": str(error)})
             if error.final:
@@ -198,6 +204,12 @@ class Delivery:
             return False
         self._waiting.update({it.number: it for it in notices})
         return True
+
+
+def _given_up(notice: Notice) -> EventRow:
+    why = notice.problem or "no controller was there to send it"
+    text = f"{notice.event} was not told by {sink_of(notice.sink).title}: {why}"
+    return EventRow(notice.uid, notice.ended_at_s or 0.0, "Warning", "NoticeUndelivered", text)
 
 
 def _together(due: Sequence[Notice], room: int) -> list[Notice]:
