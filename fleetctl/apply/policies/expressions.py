@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import cel
 
 VARIABLES = ("object", "old", "plan", "cost", "namespace")
+_NAMESPACE = "namespace_"
 # One is some 0.2 µs on a small machine, so that an expression takes half a second at the most; see
 # tests/bench.
 COST_MAX = 2_500_000
@@ -95,7 +96,10 @@ class Data:
     @property
     def context(self) -> Any:
         if self._context is None:
-            self._context = library().Context(dict(self._values))
+            named = {
+                _NAMESPACE if it == "namespace" else it: self._values[it] for it in self._values
+            }
+            self._context = library().Context(named)
         return self._context
 
     def cost(self, program: Program) -> int:
@@ -136,10 +140,11 @@ def program(text: str) -> Program:
     cel = library()
     loops, bound, words = _read(text)
     try:
-        made = cel.compile(text)
+        made = cel.compile(_speakable(text))
     except (ValueError, RuntimeError, TypeError) as error:
         raise Wrong(_syntax(str(error))) from error
-    unknown = [it for it in made.variables() if it not in VARIABLES and it not in bound]
+    known = {*VARIABLES, _NAMESPACE, *bound}
+    unknown = [it for it in made.variables() if it not in known]
     if unknown:
         near = did_you_mean(unknown[0], list(VARIABLES))
         raise Wrong(
@@ -169,6 +174,17 @@ def evaluated(found: Program, data: Data) -> Any:
         raise Wrong(f"`{name}` is not there", f"ask `has(...{name})` first") from error
     except (ValueError, RuntimeError, TypeError, LookupError, ArithmeticError) as error:
         raise Wrong(" ".join(str(error).split(". ")[0].split())[:ERROR_CHARS_MAX]) from error
+
+
+def _speakable(text: str) -> str:
+    """CEL reserves the word `namespace`, which Kubernetes' people and ours would write."""
+    parts, at = [], 0
+    for match in _TOKEN.finditer(text):
+        word = match.lastgroup == "word" and match[0] == "namespace"
+        if word and not text[: match.start()].rstrip().endswith("."):
+            parts += [text[at : match.start()], _NAMESPACE]
+            at = match.end()
+    return "".join((*parts, text[at:]))
 
 
 def _syntax(message: str) -> str:
