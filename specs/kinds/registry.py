@@ -102,6 +102,13 @@ KINDS: dict[str, Kind] = {
     "Secret": Kind(
         "Secret", "secrets", (), "fleetctl.specs.kinds.secret:SecretSpec", files=("fromFile",)
     ),
+    "Policy": Kind(
+        "Policy",
+        "policies",
+        ("pol",),
+        "fleetctl.specs.kinds.policy:PolicySpec",
+        namespaced=False,
+    ),
     "Provider": Kind(
         "Provider",
         "providers",

@@ -9,17 +9,21 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from fleetctl.apply.change import CREATED, UNCHANGED, Change
+from fleetctl.apply.cost.forecast import costs_of
 from fleetctl.apply.cost.report import ObjectPlan
+from fleetctl.apply.policies.given import judged_by, policies_in, refuse_wrong
+from fleetctl.apply.predictions.policies import wrong_in
 from fleetctl.apply.review.again import units_of
 from fleetctl.apply.review.budgets import budgets_of
 from fleetctl.apply.review.checkout import Tree, checked_out, named
 from fleetctl.apply.review.live import Live, live_of
 from fleetctl.apply.review.repository import Commit, repository_of
 from fleetctl.apply.review.review import Bill, Review, Reviewed, Turn
-from fleetctl.apply.review.risks import risks_of
+from fleetctl.apply.review.risks import in_order, of_changes, risks_of
 from fleetctl.apply.review.sides import Room, Side, changes_between, side_of
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest.document.namespaces import Chosen
@@ -44,6 +48,7 @@ class Asked:
     recursive: bool
     namespace: Chosen
     settle: Settle
+    policies: tuple[str, ...] = ()
     home: Path | None = None
 
 
@@ -65,9 +70,14 @@ def compare(asked: Asked) -> Review:
         new = _side(new_tree, files, values, asked, room, lenient=False)
         if new.wrong is not None:
             raise new.wrong
+        refuse_wrong(new.manifests, wrong_in)
+        beside = list(zip(named(repository, trees, asked.policies), asked.policies, strict=True))
+        texts = new_tree.documents(beside, recursive=True)
+        policies = policies_in(texts, wrong_in) if texts else []
         old = _side(old_tree, files, values, asked, room, lenient=True)
         changes = changes_between(old, new, room.at_s)
         gone = _gone(old, new)
+        changes = judged_by(new.stored, changes, policies, room.at_s, partial(costs_of, new.report))
         live = None if asked.home is None else live_of(asked.home, new, [it.key for it in gone])
     found = _review(before, after, old, new, changes, gone, live)
     return found if named_before == before else replace(found, asked=named_before)
@@ -128,7 +138,8 @@ def _review(
         live=live is not None,
     )
     rows = {it.after.key: it.after for it in changes} | {it.key: it for it in gone}
-    return replace(found, risks=tuple(risks_of(found, rows, new.report, live)))
+    risks = risks_of(found, rows, new.report, live)
+    return replace(found, risks=tuple(in_order([*risks, *of_changes(moving)])))
 
 
 def _order(it: Reviewed) -> tuple[int, str]:

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from fleetctl.apply.change import PRUNED
-from fleetctl.apply.consent import deletes_data, destroyed
+from fleetctl.apply.change import PRUNED, Change
+from fleetctl.apply.consent import deletes_data
 from fleetctl.apply.cost.report import ObjectPlan, Report
 from fleetctl.apply.review.review import Review, Risk, Sort
+from fleetctl.apply.review.risks import of_changes
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import and_more, did_you_mean, plural, usd
 
@@ -115,11 +116,14 @@ def of_review(found: Review) -> Stakes:
     return Stakes(bill.after.high, bill.most_difference, bool(found.objects), found.risks)
 
 
-def of_plan(found: Report) -> Stakes:
-    """Of one apply: what it costs is what it adds. What stays warm has no bound."""
+def of_plan(found: Report, changes: Iterable[Change]) -> Stakes:
+    """Of one apply: what it costs is what it adds. What stays warm has no bound. changes: its own,
+    with what policies say of them.
+    """
     warm = any(it.warm is not None for it in found.objects)
     most_usd = None if warm else found.now.high
     risks = [risk for it in found.objects for risk in _of_object(it)]
+    risks += of_changes(changes)
     return Stakes(most_usd, most_usd, found.changes, tuple(risks))
 
 
@@ -129,7 +133,7 @@ def _of_object(it: ObjectPlan) -> Iterator[Risk]:
         if deletes_data(change.after):
             yield Risk(Sort.DATA, change.key, "deleting it deletes its data")
         yield Risk(Sort.DELETES, change.key, "leaves the set")
-    if runs := destroyed(change):
+    if runs := change.destroyed:
         yield Risk(Sort.WORK, change.key, f"{plural(len(runs), 'running unit')} would be stopped")
     if change.impact is not None and (again := change.impact.again.units):
         yield Risk(Sort.AGAIN, change.key, "runs again", count=again)

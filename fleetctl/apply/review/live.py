@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.apply.change import PRUNED, Change
-from fleetctl.apply.consent import destroyed
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.cost.plan import report
 from fleetctl.apply.impact import impact_on
@@ -54,7 +53,7 @@ def live_of(home: Path, new: Side, gone: Sequence[str]) -> Live:
         market = market_of(stored, changes, accounts.backends)
         found = report(stored, changes, market, now_s)
     caps = {cap.sentence for it in found.objects if it.work for cap in it.work.caps}
-    stopped = {it.key: len(destroyed(it)) for it in changes}
+    stopped = {it.key: len(it.destroyed) for it in changes}
     return Live({key: count for key, count in stopped.items() if count}, tuple(sorted(caps)))
 
 

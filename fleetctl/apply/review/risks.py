@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from fleetctl.apply.change import Change
 from fleetctl.apply.consent import deletes_data
 from fleetctl.apply.cost.report import Report
+from fleetctl.apply.policies.judge import POLICY
 from fleetctl.apply.review.budgets import held
 from fleetctl.apply.review.live import Live
 from fleetctl.apply.review.review import Review, Reviewed, Risk, Sort, Turn
@@ -19,7 +21,7 @@ from fleetctl.specs.kinds.registry import KINDS
 def risks_of(
     review: Review, rows: Mapping[str, Resource], priced: Report, live: Live | None
 ) -> list[Risk]:
-    """The worst first. rows: the objects as they will be, or as those that go are."""
+    """rows: the objects as they will be, or as those that go are."""
     found = [risk for it in review.objects for risk in _of(it, rows[it.key], live)]
     found += (Risk(Sort.BUDGET, "", it.sentence) for it in held(priced) if it.over)
     if review.bill.after.expected is None and review.bill.after.high is None:
@@ -29,8 +31,22 @@ def risks_of(
             if it.work is not None and it.work.now.expected is None and it.work.now.high is None
         ]
         found += (Risk(Sort.UNKNOWN, key, "nothing bounds what it costs") for key in unknown)
+    return found
+
+
+def in_order(risks: Iterable[Risk]) -> list[Risk]:
+    """The worst first."""
     order = list(Sort)
-    return sorted(found, key=lambda it: (order.index(it.sort), it.key))
+    return sorted(risks, key=lambda it: (order.index(it.sort), it.key, it.sentence))
+
+
+def of_changes(changes: Iterable[Change]) -> Iterator[Risk]:
+    """What policies say of them; what is exempt is told as a warning."""
+    for change in changes:
+        for it in change.verdicts:
+            sort = Sort.POLICY if it.deny else Sort.WARNING
+            exempt = f" (exempt {it.exempt})" if it.exempt else ""
+            yield Risk(sort, change.key, f"policy/{it.policy}: {it.message}{exempt}")
 
 
 def _of(it: Reviewed, row: Resource, live: Live | None) -> Iterator[Risk]:
@@ -42,6 +58,9 @@ def _of(it: Reviewed, row: Resource, live: Live | None) -> Iterator[Risk]:
         done = plural(it.units.again, it.unit)
         again = f"runs again: {done} done under the old content"
         yield Risk(Sort.AGAIN, it.key, again, count=it.units.again)
+    if row.kind == POLICY and it.turn is not Turn.CREATED:
+        word = "is taken away" if gone else "changes"
+        yield Risk(Sort.WARNING, it.key, f"this policy {word} itself")
     if gone:
         yield Risk(Sort.DELETES, it.key, "leaves the repository")
 

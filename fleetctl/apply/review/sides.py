@@ -81,6 +81,7 @@ def side_of(documents: Sequence[Document], root: Path, room: Room) -> Side:
         looked=looked,
         sources=sources,
         namespace=room.namespace.name,
+        unjudged=True,  # the changes between the sides are judged, with their costs
     )
     store, stored = scratch()
     changes = propose(stored, manifests, order, room.at_s)

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.apply.plans import review
 from fleetctl.cli.apply.plans.review import add_review
-from fleetctl.cli.apply.request import documents_meant
+from fleetctl.cli.apply.request import documents_meant, policies_meant
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
     add_manifests,
     add_output,
+    add_policies,
     add_set,
     said_namespace,
 )
@@ -73,6 +74,7 @@ def parser(verb: str) -> Parser:
     made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
     made.add_argument("--take-over", action="store_true", help="as apply has it")
     add_review(made)
+    add_policies(made)
     add_set(made)
     add_allow_missing(made)
     return made
@@ -96,13 +98,14 @@ def _plan(args: Namespace, screen: Screen) -> bool:
     conditions = conditions_of(args.fail_on)
     if review.wanted(args):
         return _review(args, screen, conditions)
+    from fleetctl.apply.policies.told import denials_of, refuse, warnings_of
     from fleetctl.cli.apply.plans.file import save
-    from fleetctl.cli.apply.predictions import foreseen
+    from fleetctl.cli.apply.predictions import foreseen, permitted
     from fleetctl.cli.apply.propose import refuse_above, reported
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
 
-    documents, place = documents_meant(args, screen), home()
+    documents, place, policies = documents_meant(args, screen), home(), policies_meant(args)
     order = {
         "applyset": args.applyset,
         "prune": args.prune,
@@ -115,26 +118,30 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         proposal, found = reported(place, stored, documents, order)
         providers = proposal.accounts.backends
         wrong, doubts = foreseen(stored, proposal.manifests, proposal.changes, providers, order)
-        if args.out is not None and not wrong:
+        changes = permitted(stored, proposal.changes, policies, providers)
+        if args.out is not None and not wrong and not denials_of(changes):
             save(args.out, stored, documents, proposal.changes, order)
     _show(found, args, screen, saved="" if wrong else args.out or "")
-    for warning in (*proposal.warnings, *doubts):
+    for warning in (*proposal.warnings, *doubts, *warnings_of(changes)):
         screen.warn(safe(warning))
     if wrong:
         raise ManifestErrors(wrong)
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
-    review.refuse(holding(conditions, of_plan(found)))
+    review.refuse(holding(conditions, of_plan(found, changes)))
+    refuse(changes, proposal.manifests)
     return found.changes
 
 
 def _review(args: Namespace, screen: Screen, conditions: Sequence[Condition]) -> bool:
     from fleetctl.apply.review.conditions import holding, of_review
+    from fleetctl.apply.review.review import Sort
 
     found = review.reviewed(args)
-    found = replace(found, failed=tuple(holding(conditions, of_review(found))))
-    review.show(found, args, screen)
-    review.refuse(found.failed)
+    denied = [f"{it.key} is denied by {it.sentence}" for it in found.of(Sort.POLICY)]
+    held = holding(conditions, of_review(found))
+    review.show(replace(found, failed=(*denied, *held)), args, screen)
+    review.refuse(held, denied)
     return bool(found.objects)
 
 

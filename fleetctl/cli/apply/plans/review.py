@@ -73,6 +73,7 @@ def reviewed(args: Namespace) -> Review:
             recursive=args.recursive,
             namespace=namespace_of(said_namespace(args)),
             settle=settle,
+            policies=tuple(args.policies),
             home=home() if args.live else None,
         )
     )
@@ -115,10 +116,15 @@ def _settled(
     return with_settings(documents, known) if known else documents
 
 
-def refuse(failed: Sequence[str]) -> None:
-    """Raises Refused with the conditions that hold."""
-    if failed:
+def refuse(held: Sequence[str], denied: Sequence[str] = ()) -> None:
+    """Raises Refused with what policies deny and which conditions hold."""
+    from fleetctl.specs.kinds.policy import EXEMPT
+
+    found = [*denied, *(f"--fail-on {it}" for it in held)]
+    if found:
         raise Refused(
-            "\nerror: ".join(f"--fail-on {safe(it)}" for it in failed),
-            hint="nothing was changed; take the condition away where this is meant",
+            "\nerror: ".join(map(safe, found)),
+            hint="nothing was changed; take the condition away where this is meant"
+            if held
+            else f"the annotation {EXEMPT} makes an exception for a while",
         )
