@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.common.errors import Unavailable
 from fleetctl.common.text import safe_lines
 from fleetctl.engine.backups.backups import Made
 from fleetctl.providers.programs import ask
@@ -21,12 +21,8 @@ from fleetctl.providers.programs import ask
 DEADLINE_S = 3_600.0
 
 
-class BackupFailed(FleetctlError):
-    """What the process said of its failure."""
-
-
 async def backed_up(home: Path, to: str, keep: int, variables: Mapping[str, str]) -> Made:
-    """variables: what its environment has beside ours. Raises FleetctlError; then there is no new
+    """variables: what its environment has beside ours. Raises Unavailable; then there is no new
     backup that counts.
     """
     # A directory that is not there yet is one all the same.
@@ -47,12 +43,12 @@ async def backed_up(home: Path, to: str, keep: int, variables: Mapping[str, str]
         raise Unavailable(f"its process cannot be started: {error.strerror}") from error
     if answer.code:
         told, hint = _said(answer.errors)
-        raise BackupFailed(told, hint=hint)
+        raise Unavailable(told, hint=hint)
     try:
         written = json.loads(answer.out)
         return Made(str(written["file"]), int(written["bytes"]), len(written["dropped"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise BackupFailed("its process ended without a word of what it wrote") from error
+        raise Unavailable("its process ended without a word of what it wrote") from error
 
 
 def _said(errors: bytes) -> tuple[str, str]:

@@ -41,6 +41,9 @@ TIME_KEYS = (
     "decidedUntil",
     "nextTime",
     "lastFailureTime",
+    "appliedAt",
+    "attemptedAt",
+    "failingSince",
 )
 
 

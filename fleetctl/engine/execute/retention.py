@@ -27,7 +27,7 @@ from fleetctl.engine.execute.forgetting import (
     thin_some,
 )
 from fleetctl.engine.shared.dependents import key_of
-from fleetctl.retention.keeper import FILES, Keeper
+from fleetctl.retention.cleaner import FILES, Cleaner
 from fleetctl.retention.survey import Found
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.settings import SettingsSpec
@@ -55,10 +55,10 @@ class Unreadable(Exception):
 
 
 class Retention:
-    """keeper: None = this engine has no files, as in a simulation."""
+    """cleaner: None = this engine has no files, as in a simulation."""
 
-    def __init__(self, state: State, keeper: Keeper | None) -> None:
-        self._state, self._keeper = state, keeper
+    def __init__(self, state: State, cleaner: Cleaner | None) -> None:
+        self._state, self._cleaner = state, cleaner
         self._turn = asyncio.Lock()
 
     async def tend(self) -> None:
@@ -105,20 +105,20 @@ class Retention:
 
     async def _files(self, limits: Mapping[Sort, Limits]) -> Round:
         """Everything but the records of what is gone, and the room that they took."""
-        keeper, now_s = self._keeper, self._state.clock.now_s()
-        if keeper is None:
+        cleaner, now_s = self._cleaner, self._state.clock.now_s()
+        if cleaner is None:
             return {}
         try:
-            found = await asyncio.to_thread(keeper.survey, limits, now_s)
+            found = await asyncio.to_thread(cleaner.survey, limits, now_s)
         except (StoreError, OSError) as error:
             log.warning("retention waits", extra={"error": str(error)})
             return {}
         for sort in FILES:
             items = [it.item for it in found[sort].decision.goes]
-            for step in keeper.steps(sort, items):
-                await asyncio.to_thread(keeper.let_go, sort, step)
+            for step in cleaner.steps(sort, items):
+                await asyncio.to_thread(cleaner.let_go, sort, step)
         self._free(found[Sort.WORK_DIRECTORIES])
-        self._hide(keeper, found[Sort.SOURCES])
+        self._hide(cleaner, found[Sort.SOURCES])
         for sort, take in _RECORDS.items():
             for it in found[sort].decision.goes:
                 while take(self._state, it):
@@ -138,13 +138,13 @@ class Retention:
             state.past_retention[it.item.key] = text
             state.poke(it.item.key)
 
-    def _hide(self, keeper: Keeper, found: Found) -> None:
+    def _hide(self, cleaner: Cleaner, found: Found) -> None:
         """In one step with the look at who is over, so that no run begins in between."""
         users: dict[str, bool] = {}
         for track in self._state.tracks.values():
             users[track.resource.key] = users.get(track.resource.key, False) or not track.dormant
         goes = [it.item for it in found.decision.goes if not users.get(it.item.name, False)]
-        keeper.hide_sources(goes)
+        cleaner.hide_sources(goes)
 
     def _delete(self, goes: Sequence[Doomed]) -> None:
         """The ordinary deletion: the row stays until all of it is confirmed gone."""

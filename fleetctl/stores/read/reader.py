@@ -112,6 +112,25 @@ class LivePrices(NamedTuple):
     unpriced: int
 
 
+class NoticeRow(NamedTuple):
+    """What somebody was to be told, and what came of it; see controllers/notices/notice.py."""
+
+    id: str
+    event: str
+    uid: str
+    object: str  # key
+    namespace: str
+    sink: str  # JSON object
+    state: str  # a NoticeState's value
+    tries: int
+    problem: str
+    at_s: float
+    due_at_s: float
+    ended_at_s: float | None
+    message: str
+    body: str  # JSON object
+
+
 class EventLine(NamedTuple):
     uid: str
     at_s: float
@@ -303,6 +322,11 @@ class Reader:
         rows = list(map(EventLine._make, self._rows(places.EVENTS_DB, query, wanted)))
         rows.reverse()
         return rows
+
+    def notices(self, uid: str | None = None) -> list[NoticeRow]:
+        """Of one object, or of all, oldest first."""
+        query, wanted = ("notices", ()) if uid is None else ("notices_of", (uid,))
+        return list(map(NoticeRow._make, self._rows(places.STATE_DB, query, wanted)))
 
     def held(self) -> Iterator[tuple[str, str, str]]:
         """(run, sandbox, handle) of every run that holds a sandbox now."""

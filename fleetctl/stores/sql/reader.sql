@@ -136,6 +136,16 @@ ORDER BY seq DESC LIMIT ?3;
 SELECT uid, at_s, kind, reason, message, count FROM events WHERE at_s >= ?1
 ORDER BY at_s DESC, seq DESC LIMIT ?2;
 
+-- name: notices
+SELECT id, event, uid, object, namespace, sink, state, tries, problem, at_s, due_at_s, ended_at_s,
+    message, body
+FROM notices ORDER BY nid;
+
+-- name: notices_of
+SELECT id, event, uid, object, namespace, sink, state, tries, problem, at_s, due_at_s, ended_at_s,
+    message, body
+FROM notices WHERE uid = ?1 ORDER BY nid;
+
 -- name: keys
 SELECT uid, kind, name, namespace FROM resources;
 

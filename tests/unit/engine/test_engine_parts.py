@@ -278,7 +278,10 @@ def test_a_turn_drives_what_it_made_durable() -> None:
         admission=parts.admission,
         charges=parts.charges,
         budgets=parts.budgets,
+        notices=parts.notices,
+        queues=parts.queues,
         effects=Silent(),  # type: ignore[arg-type]
+        sources=parts.kept,
         provided=parts._provide,
     )
     ticks.load()

@@ -16,12 +16,12 @@ from fleetctl.controllers.retention.decide import Decision, Doomed, Item
 from fleetctl.controllers.retention.limits import Limits, Sort
 from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.engine.execute.retention import Retention
-from fleetctl.retention.keeper import Keeper
+from fleetctl.retention.cleaner import Cleaner
 from fleetctl.retention.survey import Found
 from tests.unit.engine.fake_world import Fleet, tasks
 
 
-class Listed(Keeper):
+class Listed(Cleaner):
     """A listing that the test writes, of a machine without files."""
 
     def __init__(self) -> None:
@@ -61,10 +61,10 @@ async def finished(world: Fleet, name: str) -> Item:
 
 async def test_work_directories_of_what_is_over_are_freed_once_and_that_is_told() -> None:
     async with Fleet() as world:
-        keeper = Listed()
-        retention = Retention(world.engine.state, keeper)
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
         it = await finished(world, "job")
-        keeper.goes[Sort.WORK_DIRECTORIES] = [it]
+        cleaner.goes[Sort.WORK_DIRECTORIES] = [it]
         for _ in range(2):
             await retention.round()
             await world.settle()
@@ -77,12 +77,12 @@ async def test_work_directories_of_what_is_over_are_freed_once_and_that_is_told(
 
 async def freed_while_it_runs(world: Fleet) -> list[tuple[str, bool]]:
     """What was freed of an object that runs again since it was listed."""
-    keeper = Listed()
-    retention = Retention(world.engine.state, keeper)
+    cleaner = Listed()
+    retention = Retention(world.engine.state, cleaner)
     it = await finished(world, "job")
     await world.apply("BatchJob", "job", tasks(2, cache={"policy": "Never"}))
     assert world.local.working() == [0, 1] or world.local.working() == [1]
-    keeper.goes[Sort.WORK_DIRECTORIES] = [it]
+    cleaner.goes[Sort.WORK_DIRECTORIES] = [it]
     await retention.round()
     await world.settle()
     return list(world.local.freed)
@@ -113,11 +113,11 @@ async def test_a_gc_that_frees_what_runs_is_caught(monkeypatch: pytest.MonkeyPat
 
 async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_not() -> None:
     async with Fleet() as world:
-        keeper = Listed()
-        retention = Retention(world.engine.state, keeper)
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
         gone, again = await finished(world, "gone"), await finished(world, "again")
         await world.apply("BatchJob", "again", tasks(2, cache={"policy": "Never"}))
-        keeper.goes[Sort.OBJECTS] = [gone, again]
+        cleaner.goes[Sort.OBJECTS] = [gone, again]
         await retention.round()
         await world.settle()
         assert world.names() == ["again"]
@@ -126,25 +126,25 @@ async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_
 
 async def test_the_settings_of_the_store_are_those_that_hold() -> None:
     async with Fleet() as world:
-        keeper = Listed()
-        retention = Retention(world.engine.state, keeper)
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
         await retention.round()
-        assert keeper.asked[Sort.LOGS].max_age_s == 30 * 86_400.0
+        assert cleaner.asked[Sort.LOGS].max_age_s == 30 * 86_400.0
         spec = {"retention": {"logs": {"maxAge": "1h"}, "deleted": {"maxAge": 0}}}
         await world.apply("Settings", "default", spec)
         await retention.round()
-        assert keeper.asked[Sort.LOGS].max_age_s == 3_600.0
-        assert keeper.asked[Sort.LOGS].max_bytes == 1 << 30
+        assert cleaner.asked[Sort.LOGS].max_age_s == 3_600.0
+        assert cleaner.asked[Sort.LOGS].max_bytes == 1 << 30
         assert world.status("default")["phase"] == "Ready"
 
 
 async def test_records_of_what_is_over_are_thinned_and_that_is_told() -> None:
     async with Fleet() as world:
-        keeper = Listed()
-        retention = Retention(world.engine.state, keeper)
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
         it, again = await finished(world, "job"), await finished(world, "again")
         await world.apply("BatchJob", "again", tasks(2, cache={"policy": "Never"}))
-        keeper.goes = {Sort.RUNS: [it, again], Sort.EVENTS: [it, again]}
+        cleaner.goes = {Sort.RUNS: [it, again], Sort.EVENTS: [it, again]}
         before = world.database.events.execute("SELECT count(*) FROM events").fetchone()[0]
         await retention.round()
         left = world.database.events.execute(

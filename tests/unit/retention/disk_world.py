@@ -10,7 +10,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.controllers.retention.limits import Limits, Sort
 from fleetctl.providers.paths import jobs_dir
-from fleetctl.retention.keeper import Keeper
+from fleetctl.retention.cleaner import Cleaner
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 NOTHING = {sort: Limits() for sort in Sort}
@@ -20,7 +20,7 @@ class Disk:
     """Objects are over from the start unless `phase` says otherwise."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.keeper = home, Keeper(home)
+        self.home, self.cleaner = home, Cleaner(home)
         self.store: SqliteStore = open_store(home, SystemClock())
 
     def object(
@@ -56,13 +56,13 @@ class Disk:
 
     def goes(self, sort: Sort, limits: Limits, now_s: float = 1_000.0) -> list[str]:
         """Names of what a round would let go of, without what follows a blank."""
-        found = self.keeper.survey({**NOTHING, sort: limits}, now_s)[sort]
+        found = self.cleaner.survey({**NOTHING, sort: limits}, now_s)[sort]
         return [it.item.name.split()[-1] for it in found.decision.goes]
 
     def let_go(self, sort: Sort, limits: Limits, now_s: float = 1_000.0) -> None:
-        found = self.keeper.survey({**NOTHING, sort: limits}, now_s)[sort]
-        for step in self.keeper.steps(sort, [it.item for it in found.decision.goes]):
-            self.keeper.let_go(sort, step)
+        found = self.cleaner.survey({**NOTHING, sort: limits}, now_s)[sort]
+        for step in self.cleaner.steps(sort, [it.item for it in found.decision.goes]):
+            self.cleaner.let_go(sort, step)
 
 
 def _fields(row: Run) -> dict[str, object]:

@@ -150,18 +150,18 @@ def test_a_copy_of_a_source_stays_while_an_object_that_is_not_over_names_it(disk
         origin = disk.home.parent / f"project-{uid}"
         origin.mkdir()
         (origin / "train.py").write_text(uid)
-        sources = disk.keeper.copies
+        sources = disk.cleaner.copies
         tree = sources.keep(origin, (), sources.look(origin, ()))
         notes[uid] = {REVISION: tree.revision, ORIGIN: str(origin)}
     disk.object("live", phase="Running", notes=notes["live"])
     disk.object("over", notes=notes["over"])
-    found = disk.keeper.survey(dict.fromkeys(Sort, ALL), 1e12)[Sort.SOURCES].decision
+    found = disk.cleaner.survey(dict.fromkeys(Sort, ALL), 1e12)[Sort.SOURCES].decision
     assert [it.item.name for it in found.goes] == ["batchjob/job-over"]
-    disk.keeper.hide_sources([it.item for it in found.goes])
-    copies, one, other = disk.keeper.copies, notes["live"], notes["over"]
+    disk.cleaner.hide_sources([it.item for it in found.goes])
+    copies, one, other = disk.cleaner.copies, notes["live"], notes["over"]
     assert copies.path_of(one[REVISION], Path(one[ORIGIN]).name) is not None
     assert copies.path_of(other[REVISION], Path(other[ORIGIN]).name) is None
-    disk.keeper.copies.sweep([])
+    disk.cleaner.copies.sweep([])
     assert not [it for it in (disk.home / "sources").iterdir() if it.name.startswith(".")]
 
 

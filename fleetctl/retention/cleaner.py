@@ -24,7 +24,7 @@ LOGS_PER_STEP_MAX = 2000
 FILES = (Sort.LOGS, Sort.ENVIRONMENTS, Sort.REPOSITORIES)
 
 
-class Keeper:
+class Cleaner:
     """home: the state directory."""
 
     def __init__(self, home: Path) -> None:
