@@ -14,6 +14,7 @@ from typing import Protocol
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.stores.outbox import NoticeStore
 
 FROM_NOW = 1 << 62  # for `watch`: beyond every change that there is
 EVENTS_PER_OBJECT_MAX = 1000
@@ -363,6 +364,9 @@ class Store(Protocol):
 
     @property
     def gone(self) -> GoneStore: ...
+
+    @property
+    def notices(self) -> NoticeStore: ...
 
     def close(self) -> None:
         """Let go of the lock. Idempotent."""

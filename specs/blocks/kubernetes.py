@@ -128,6 +128,16 @@ class ClusterSettings(Spec):
         default=86_400.0,
         description="How long a Job may wait for its pod, until it is made anew; default a day.",
     )
+    gather_seconds: PositiveDuration = Field(
+        default=600.0,
+        description="How long some of several nodes may hold their places while others wait, until"
+        " all are given back; default 10 min.",
+    )
+    shared_memory: Size | None = Field(
+        default=None,
+        description="Of `/dev/shm` of tasks with a GPU, several nodes or Ray, at most their memory;"
+        " default `resources.memory`, else 16Gi.",
+    )
 
     def label_of(self, label: str, gpu: str | None) -> str | None:
         """Its value on each node that a pod with such a GPU (its name; None: without one) can get;

@@ -20,7 +20,7 @@ from fleetctl.providers.kubernetes.manifests.entry import inside
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.kubernetes.provider import KubernetesProvider
 from fleetctl.providers.kubernetes.runs import creates
-from fleetctl.providers.kubernetes.runs.sandboxes import parts
+from fleetctl.providers.kubernetes.runs.handles import parts
 from fleetctl.providers.kubernetes.runs.streams import verb
 from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script

@@ -20,6 +20,8 @@ from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import kind_called
+from fleetctl.specs.kinds.settings import NAME as SETTINGS
+from fleetctl.specs.kinds.settings import SettingsSpec
 from fleetctl.specs.kinds.sweep import AT_WANDB, SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
@@ -32,6 +34,10 @@ def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
             yield from _sweep(spec)
         case ProviderSpec():
             yield from _provider(metadata.name, spec)
+        case SettingsSpec() if metadata.name != SETTINGS:
+            at = ("metadata", "name")
+            message = f" is `{metadata.name}`; a store has one object of settings, `{SETTINGS}`"
+            yield Finding(at, at, message, f"write `name: {SETTINGS}`")
 
 
 def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:

@@ -20,7 +20,8 @@ from fleetctl.providers.kubernetes.connection.client import Link
 from fleetctl.providers.kubernetes.connection.settings import Settings
 from fleetctl.providers.kubernetes.provider import CONTRACT
 from fleetctl.providers.kubernetes.runs.creates import Creating, Parts
-from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes, parts
+from fleetctl.providers.kubernetes.runs.handles import parts
+from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes
 from fleetctl.providers.remote.runs.follower import SandboxOver
 from fleetctl.providers.remote.sandboxes.base import At
 from fleetctl.providers.remote.sandboxes.fates import Cause

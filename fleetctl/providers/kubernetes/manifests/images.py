@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 
 from fleetctl.common.errors import Refused
+from fleetctl.providers.kubernetes.manifests.gangs import size
 from fleetctl.providers.remote.assets.recipes import DEFAULT_PYTHON, Recipe, recipe
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Template
@@ -41,7 +42,8 @@ def image_of(template: Template, settings: ClusterSettings) -> PodImage:
             hint=_build_hint(template, made, made.registry or plain),
         )
     if made.registry is not None:
-        guest = "python" if made.must_have_python else "posix"
+        # Nodes meet, join a Ray cluster and tell of each other in Python.
+        guest = "python" if made.must_have_python or size(template) > 1 else "posix"
         return PodImage(made.registry, guest, env=made.env)
     if not made.pip:
         return PodImage(plain, "python", env=made.env)

@@ -1,4 +1,4 @@
-"""Ends Jobs with their pods, until the cluster itself says that both are gone. Called by
+"""Ends Jobs with their pods, until the cluster itself says that all are gone. Called by
 sandboxes.py.
 
 Nothing of ours holds them: no finalizer, so nobody has to be there for a namespace to be deleted.
@@ -14,6 +14,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.kubernetes.connection.client import Link
 from fleetctl.providers.kubernetes.connection.errors import asking, is_conflict, is_not_found
+from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME
 from fleetctl.providers.kubernetes.runs import statuses
 from fleetctl.providers.kubernetes.runs.cluster import Cluster
 
@@ -51,9 +52,9 @@ class Ends:
         self._by_us[handle] = time.monotonic()
 
     async def end(self, cluster: Cluster, job: str, pod: str = "") -> None:
-        """Returns once Job and pod are confirmed gone; no error when they were gone before. pod:
+        """Returns once Job and pods are confirmed gone; no error when they were gone before. pod:
         the one that work may have begun in. It outlives its Job: the API server forgets that at
-        once, and its collector finds the pod later.
+        once, and its collector finds the pods later.
         """
         what = f"job `{job}` cannot be ended"
         async with asking(what, deadline_s=END_S):
@@ -64,7 +65,8 @@ class Ends:
             while not await self._is_over(cluster, job, pod, asked=late):
                 late = loop.time() >= soon_s
                 if late:
-                    await self._hurry(cluster, job, pod)
+                    for name in _shown(cluster, job, pod):
+                        await self._hurry(cluster.link, name)
                 unseen_s = UNSEEN_S if cluster.is_clear(job) else SOON_S
                 await cluster.change(job, within_s=LOOK_S if late else unseen_s)
 
@@ -74,12 +76,17 @@ class Ends:
         show is asked for too.
         """
         if cluster.is_clear(job):
-            return not pod or cluster.is_told_gone(pod) or await _is_gone(cluster, "pods", pod)
+            if not pod or cluster.is_told_gone(pod):
+                return True
+            others = {"labelSelector": f"{JOB_NAME}={job}"}
+            gone = await _is_gone(cluster.link, "pods", pod)
+            return gone and not await cluster.link.list("pods", others)
         if not asked:
             return False
-        shown = pod or statuses.name_of(cluster.pod_of(job) or {})
-        gone = not shown or await _is_gone(cluster, "pods", shown)
-        return gone and await _is_gone(cluster, "jobs", job)
+        for name in _shown(cluster, job, pod):
+            if not await _is_gone(cluster.link, "pods", name):
+                return False
+        return await _is_gone(cluster.link, "jobs", job)
 
     async def _delete(self, link: Link, job: str, known: Object | None) -> None:
         """Of the same name, another Job is left alone: its `uid` differs."""
@@ -98,22 +105,25 @@ class Ends:
                 ) from error
             raise
 
-    async def _hurry(self, cluster: Cluster, job: str, pod: str) -> None:
+    async def _hurry(self, link: Link, pod: str) -> None:
         """A pod that takes its whole grace: the run has had its own."""
-        name = pod or statuses.name_of(cluster.pod_of(job) or {})
-        if not name:
-            return
         try:
-            await cluster.link.delete("pods", name, {"gracePeriodSeconds": NOW_S})
+            await link.delete("pods", pod, {"gracePeriodSeconds": NOW_S})
         except Exception as error:
             if not is_not_found(error) and not is_conflict(error):
                 raise
 
 
-async def _is_gone(cluster: Cluster, plural: str, name: str) -> bool:
+def _shown(cluster: Cluster, job: str, pod: str) -> list[str]:
+    """Names of a Job's pods: of those that the watches show, and of the one that is known."""
+    shown = [statuses.name_of(it) for it in cluster.pods_of(job)]
+    return list(dict.fromkeys([*([pod] if pod else []), *shown]))
+
+
+async def _is_gone(link: Link, plural: str, name: str) -> bool:
     """Asked for by name."""
     try:
-        await cluster.link.get(plural, name)
+        await link.get(plural, name)
     except Exception as error:
         if is_not_found(error):
             return True
