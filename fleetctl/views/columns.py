@@ -13,7 +13,7 @@ from fleetctl.common.text import HOUR_S, age, duration, safe, scalar, shorten, u
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
-from fleetctl.views import policy_lines, schedule_lines
+from fleetctl.views import policy_lines, schedule_lines, settings_lines
 from fleetctl.views.objects import View, mapping, why
 
 # A sentence in a table is a pointer; `describe` has the whole of it.
@@ -315,6 +315,11 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         Column("TIMEZONE", schedule_lines.zone_cell),
         Column("SUSPEND", schedule_lines.suspend_cell), ACTIVE,
         Column("LAST", schedule_lines.last_cell), Column("NEXT", schedule_lines.next_cell), AGE,
+        *PLAIN,
+    ),
+    "Settings": (
+        NAME, STATUS, Column("BACKUP", settings_lines.schedule_cell),
+        Column("LAST", settings_lines.last_cell), Column("NEXT", settings_lines.next_cell), AGE,
         *PLAIN,
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),

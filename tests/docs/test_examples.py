@@ -32,6 +32,7 @@ RUN_BY_A_TEST = {
     "chain.yaml",
     "budget.yaml",
     "schedule.yaml",
+    "settings.yaml",
     "policy.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
@@ -99,6 +100,17 @@ def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:
     assert found == [{"suite": "arithmetic", "passed": 10}, {"suite": "grammar", "passed": 7}]
     fleet.ok("delete", "schedule/evaluate")
     assert fleet.run("get", "job/tonight").code == 4, "what it made goes with it"
+
+
+def test_settings_hold_for_what_is_over_and_for_backups(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "settings.yaml"))
+    limits = {
+        it["sort"]: it["limits"] for it in json.loads(fleet.ok("gc", "--dry-run", "-o", "json"))
+    }
+    assert limits["logs"] == {"maxAge": 14 * 86_400.0, "maxSize": 2 << 30, "keepLast": 10}
+    assert "0 3 * * *" in fleet.ok("get", "settings")
+    fleet.ok("gc")
+    fleet.ok("delete", "settings/default")
 
 
 def test_a_policy_binds_whoever_writes(fleet: Fleet) -> None:

@@ -201,3 +201,20 @@ FROM resources JOIN specs USING (rid)
 
 -- name: gone_records
 SELECT uid, kind, shown, namespace, bytes, gone_at_s FROM gone ORDER BY gone_at_s;
+
+-- name: series_bytes
+-- What `thin_to_last` in state.sql would take of each object, or a little more.
+SELECT uid, 60 * sum(reports - names) FROM (
+    SELECT rid, count(*) AS reports, count(DISTINCT metrics.name) AS names
+    FROM runs JOIN metrics USING (run_id) GROUP BY run_id
+) JOIN resources USING (rid) GROUP BY uid HAVING sum(reports - names) > 0;
+
+-- name: events_bytes
+-- Of each object: about what its events take, and when the newest of them was.
+SELECT uid, sum(length(message) + length(reason) + 100), max(at_s) FROM events
+GROUP BY uid HAVING count(*) > 1;
+
+-- name: reuse_bytes
+-- By the object that the results are of: about what they take, and when the newest was made.
+SELECT object, sum(coalesce(length(result), 0) + length(metrics) + 200), max(ended_at_s) FROM cache
+GROUP BY object;
