@@ -96,6 +96,8 @@ EXECUTION: Mapping[str, Role] = {
     "placement": PLACE,
     "rollout": RULE,
     "on_change": RULE,
+    "queue": RULE,  # what runs goes on where it was admitted
+    "priority": RULE,
     "success_policy": RULE,
     "failure_policy": RULE,
     "sandbox": RULE,

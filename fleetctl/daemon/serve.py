@@ -87,6 +87,7 @@ async def _serve(
         shutdown=engine.stop,
         forecaster=partial(forecast_of, home, engine.state.providers),
         adopter=Adopter(engine.state, engine.market, accounts.orphans),
+        retention=engine.retention,
     )
     recover(home, engine, accounts)
     door = Door(home, api)
@@ -118,7 +119,9 @@ def engine_of(
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
+    from fleetctl.gitops.keeper import Keeper
     from fleetctl.notices.send import send
+    from fleetctl.retention.cleaner import Cleaner
     from fleetctl.tracking.sources import Sources
     from fleetctl.wandb.client import connector
     from fleetctl.wiring.accounts import Accounts
@@ -142,6 +145,8 @@ def engine_of(
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
+        keeper=Keeper(home, store),
+        cleaner=Cleaner(home),
         send=partial(send, programs=programs),
     )
     engines.append(engine)

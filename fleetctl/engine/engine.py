@@ -23,11 +23,13 @@ from fleetctl.engine.endpoints.endpoints import Endpoints, Link
 from fleetctl.engine.endpoints.functions import ServedFunctions
 from fleetctl.engine.endpoints.grants import Grants
 from fleetctl.engine.execute.executor import Effects
-from fleetctl.engine.execute.forgetting import forget_forever
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
 from fleetctl.engine.execute.rate_limit import RateLimiters
+from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.gitops.keeper import Keeper
+from fleetctl.engine.gitops.sources import Sources as KeptSources
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
 from fleetctl.engine.notices.delivery import Delivery, Send
@@ -39,6 +41,7 @@ from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.observe.watcher import Watcher
+from fleetctl.engine.queues.queues import Queues
 from fleetctl.engine.schedules.maker import Maker
 from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.boundary import reported
@@ -49,6 +52,7 @@ from fleetctl.engine.tick import Ticks
 from fleetctl.engine.wandb.talks import Talks
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.providers.contract.base import Backend, Reachable, Resolving
+from fleetctl.retention.cleaner import Cleaner
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.base import Store
 from fleetctl.tracking.sources import Sources
@@ -81,12 +85,16 @@ class Engine:
         wandb: Connect | None = None,
         gateway: Gateway | None = None,
         maker: Maker | None = None,
+        keeper: Keeper | None = None,
+        cleaner: Cleaner | None = None,
         send: Send | None = None,
     ) -> None:
         """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
         W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
-        can ask one. maker: stores what schedules ask for; None = they make nothing.
-        send: tells a sink of notices; None = they wait for an engine that can.
+        can ask one. maker: stores what schedules ask for; None = they make nothing. keeper: fetches
+        and stores what Sources name; None = they keep nothing. cleaner: lets go of what is over on
+        this machine's disk; None = there is none of it. send: tells a sink of notices; None = they
+        wait for an engine that can.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -125,8 +133,11 @@ class Engine:
             beat_s=settings.wandb_beat_s,
         )
         self.schedules = Schedules(state, maker)
+        self.retention = Retention(state, cleaner)
         self.delivery = Delivery(state, secrets=secrets or _no_secrets, send=send)
         self.notices = Notices(state, written=self.delivery.wake)
+        self._queues = Queues(state)
+        self.kept = KeptSources(state, keeper)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:
@@ -164,6 +175,7 @@ class Engine:
             budgets=self._budgets,
             leftovers=self._leftovers,
             drop_call=self.effects.drop,
+            gone=self.kept.moved,
         )
         passes = Passes(
             state,
@@ -180,6 +192,8 @@ class Engine:
             endpoints=self.endpoints,
             schedules=self.schedules,
             notices=self.notices,
+            queues=self._queues,
+            sources=self.kept,
             provided=self._provided,
         )
         return Ticks(
@@ -193,7 +207,9 @@ class Engine:
             charges=self._charges,
             budgets=self._budgets,
             notices=self.notices,
+            queues=self._queues,
             effects=self.effects,
+            sources=self.kept,
             provided=self._provided,
         )
 
@@ -241,7 +257,7 @@ class Engine:
             self.ticks.load()
             self._help(recovery.go_on)
         self._help(partial(sweep_forever, self.state, self.rate_limiters))
-        self._help(partial(forget_forever, self.state))
+        self._help(self.retention.tend)
         self._help(self.delivery.run)
         self._help(self.endpoints.tend)
         self._help(self.endpoints.listen)
@@ -259,6 +275,7 @@ class Engine:
             await self._talks.close()
             await self.endpoints.close()
             await self.schedules.close()
+            await self.kept.close()
             await self.effects.cancel_all()
             await self._leftovers.close()
             await cancel(helpers)

@@ -171,6 +171,7 @@ async def _work(
         shutdown=stop.set,
         forecaster=forecaster,
         adopter=adopter,
+        retention=engine.retention,
     )
     door = Door(home, api)
     await door.open()

@@ -39,6 +39,9 @@ TIME_KEYS = (
     "lastSuccessfulTime",
     "nextScheduleTime",
     "decidedUntil",
+    "appliedAt",
+    "attemptedAt",
+    "failingSince",
 )
 
 

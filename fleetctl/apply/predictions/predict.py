@@ -9,7 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, Change
-from fleetctl.apply.predictions import agreement, dependencies, endpoints, needs, targets
+from fleetctl.apply.predictions import (
+    agreement,
+    dependencies,
+    endpoints,
+    needs,
+    policies,
+    targets,
+)
 from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
 from fleetctl.controllers.depends.edges import edges_of
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
@@ -19,6 +26,7 @@ from fleetctl.specs.blocks.notify import secrets_in
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.policy import PolicySpec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
@@ -85,6 +93,8 @@ async def predicted(
                 found.extend(endpoints.of_endpoint(manifest, spec, world))
             case SecretSpec() as spec:
                 found.extend(needs.of_secret(manifest, spec, world))
+            case PolicySpec() as spec:
+                found.extend(Prediction(manifest, it) for it in policies.wrong_in(spec))
     return found
 
 

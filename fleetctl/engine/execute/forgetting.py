@@ -1,17 +1,14 @@
-"""Retention: what deleted objects left behind is taken away once it is old, or too much; and copies
-of sources that no object names.
-
-Called by the loop as a helper. Each step is small and a transaction of its own, so that ticks go on
-between two of them.
+"""What deleted objects left behind is taken away once it is old, or too much: in small steps, each
+a transaction of its own, so that ticks go on between two of them. Called by retention.py.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
+from fleetctl.controllers.retention.limits import Limits
 
 if TYPE_CHECKING:
     from fleetctl.engine.shared.state import State
@@ -19,29 +16,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("fleetctl.engine")
 
 STEP_PAUSE_S = 0.05
+FOREVER_BYTES = 1 << 62
 
 
-async def forget_forever(state: State) -> None:
-    while True:
-        while forget_some(state):
-            await asyncio.sleep(STEP_PAUSE_S)
-        if state.sources is not None:
-            # Of all that is stored: what sleeps may be asked to run again, with its copy.
-            notes = state.store.resources.annotations()
-            await asyncio.to_thread(state.sources.sweep, notes)
-        await asyncio.sleep(state.settings.forget_every_s)
-
-
-def forget_some(state: State) -> bool:
+def forget_some(state: State, limits: Limits) -> bool:
     """Whether there is more to take. A store that refuses is asked again in the next round."""
-    settings, store = state.settings, state.store
-    until_s = state.clock.now_s() - settings.keep_deleted_s
+    store, kept_s = state.store, limits.max_age_s
     try:
         with store.transaction():
             return store.gone.forget(
-                until_s=until_s,
-                bytes_max=settings.keep_deleted_bytes_max,
-                objects_max=settings.keep_deleted_objects_max,
+                until_s=0.0 if kept_s is None else state.clock.now_s() - kept_s,
+                bytes_max=FOREVER_BYTES if limits.max_bytes is None else limits.max_bytes,
+                objects_max=state.settings.keep_deleted_objects_max,
             )
     except StoreError as error:
         log.warning("retention waits", extra={"error": str(error)})

@@ -279,6 +279,18 @@ class Reader:
         """How many runs hold a sandbox now, by resource uid; uids without one are absent."""
         return dict(self._rows(places.STATE_DB, "live_runs", ()))
 
+    def ended_runs(self, uid: str) -> set[str]:
+        """Names of the runs of a resource that are over and hold no sandbox."""
+        return {str(name) for (name,) in self._rows(places.STATE_DB, "ended_runs", (uid,))}
+
+    def record_bytes(self) -> dict[str, int]:
+        """About what the records of each object take in the store, by uid. Reads all of them."""
+        return dict(self._rows(places.STATE_DB, "record_bytes", ()))
+
+    def gone_records(self) -> Iterator[tuple[str, str, str, str, int, float]]:
+        """(uid, kind, name as it is shown, namespace, bytes, end) of every object that is gone."""
+        return self._rows(places.STATE_DB, "gone_records", ())
+
     def live_prices(self, uid: str, now_s: float) -> LivePrices:
         for row in self._rows(places.STATE_DB, "live_prices", (uid, now_s)):
             return LivePrices._make(row)

@@ -183,3 +183,21 @@ SELECT provider.word, usd_per_s, COUNT(DISTINCT COALESCE(sandbox, runs.name)) FR
 JOIN words AS provider ON provider.word_id = runs.provider
 JOIN resources USING (rid)
 WHERE state <= 2 OR sandbox_open GROUP BY provider.word, usd_per_s;
+
+-- name: ended_runs
+SELECT runs.name FROM resources CROSS JOIN runs USING (rid)
+WHERE uid = ? AND state > 2 AND NOT sandbox_open;
+
+-- name: record_bytes
+-- As `bury` in state.sql counts them.
+SELECT uid, 300 * coalesce(held.runs, 0) + 60 * coalesce(told.metrics, 0)
+    + coalesce(given.results, 0) + length(spec)
+FROM resources JOIN specs USING (rid)
+    LEFT JOIN (SELECT rid, count(*) AS runs FROM runs GROUP BY rid) AS held USING (rid)
+    LEFT JOIN (SELECT rid, count(*) AS metrics FROM metrics JOIN runs USING (run_id) GROUP BY rid)
+        AS told USING (rid)
+    LEFT JOIN (SELECT rid, sum(length(result)) AS results FROM results JOIN runs USING (run_id)
+        GROUP BY rid) AS given USING (rid);
+
+-- name: gone_records
+SELECT uid, kind, shown, namespace, bytes, gone_at_s FROM gone ORDER BY gone_at_s;

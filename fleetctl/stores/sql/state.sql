@@ -179,9 +179,9 @@ INSERT OR IGNORE INTO words (word) VALUES (?);
 -- name: insert_run
 INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
     sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
-    message, usd_per_s, placed, usd, put_aside, content, resumed_step, saved_step, params_hash,
-    wandb, params)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    message, usd_per_s, placed, usd, put_aside, content, resumed_step, saved_step, queued,
+    params_hash, wandb, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: advance_run
 -- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
@@ -189,7 +189,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, exit_code = ?,
     journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
     message = ?, usd_per_s = ?, placed = ?, usd = ?, put_aside = put_aside OR ?,
-    content = ?, resumed_step = ?, saved_step = ?, params_hash = ?, wandb = ?, params = ?
+    content = ?, resumed_step = ?, saved_step = ?, queued = ?, params_hash = ?, wandb = ?,
+    params = ?
 WHERE name = ? AND (1 << state) & ?
     AND EXISTS (SELECT 1 FROM resources WHERE resources.rid = runs.rid);
 
@@ -217,12 +218,13 @@ FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? ORDER BY at_s, ste
 SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
     created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
     sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, wandb, resumed_step,
-    saved_step, result
+    saved_step, takes.word, result
 FROM runs
     JOIN words AS provider ON provider.word_id = runs.provider
     JOIN words AS template ON template.word_id = runs.template_hash
     LEFT JOIN words AS why ON why.word_id = runs.placed
     LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
+    LEFT JOIN words AS takes ON takes.word_id = runs.queued
     LEFT JOIN results USING (run_id)
 WHERE rid = ? AND (idx, attempt) > (?, ?)
 ORDER BY idx, attempt

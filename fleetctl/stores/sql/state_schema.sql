@@ -90,6 +90,7 @@ CREATE TABLE runs (
     usd REAL,                      -- of budgets: the worst case while live, the charge once over
     resumed_step INTEGER,          -- of the checkpoint that it began from; NULL = from none
     saved_step INTEGER,            -- the highest of the checkpoints that it completed
+    queued INTEGER,                -- words: what it takes of its queue; NULL = it is in none
     params_hash TEXT NOT NULL,
     wandb TEXT,                    -- the run at W&B that this is an attempt of; NULL = none
     params TEXT NOT NULL           -- last: the one that can be long

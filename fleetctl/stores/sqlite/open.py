@@ -197,6 +197,7 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN resumed_step INTEGER",
         "ALTER TABLE runs ADD COLUMN saved_step INTEGER",
     ),
+    8: ("ALTER TABLE runs ADD COLUMN queued INTEGER",),
 }
 _NEW_TABLES = {
     1: ("cache", "creates"),

@@ -31,6 +31,7 @@ from fleetctl.controllers.planning.kind import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.gitops.keeper import Keeper
 from fleetctl.engine.notices.delivery import Send
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.gateway.reach.gateway import Gateway
@@ -299,11 +300,13 @@ class Fleet:
         secrets: Callable[[tuple[str, ...], str], Found] | None = None,
         gateway: Gateway | None = None,
         send: Send | None = None,
+        keeper: Callable[[SqliteStore], Keeper] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.database = MemoryDatabase()
         self.settings = settings
         self.secrets, self.gateway, self.send = secrets, gateway, send
+        self.keeper = keeper
         self.providers = {name: FakeProvider(self.clock, contract=contract) for name in names}
         self.fail_commits = 0
         self.works: list[object] = []  # what becomes of long work: HANG, or an error
@@ -402,6 +405,7 @@ class Fleet:
             gateway=self.gateway,
             maker=self.maker,
             send=self.send,
+            keeper=self.keeper(store) if self.keeper is not None else None,
         )
         for provider in self.providers.values():
             provider.notify = engine.notify
@@ -433,6 +437,7 @@ class Fleet:
         for task in self.helpers:
             task.cancel()
         await self.engine.effects.cancel_all()
+        await self.engine.kept.close()
         await asyncio.gather(*self.helpers, return_exceptions=True)
 
 

@@ -388,14 +388,15 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 # Upgrades
 
 
-def before_notices(state: Path) -> None:
+def before_queues_and_notices(state: Path) -> None:
     """As a store was before version 9."""
     alter(state, "DROP TABLE notices")
+    alter(state, "ALTER TABLE runs DROP COLUMN queued")
 
 
 def before_calls(state: Path) -> None:
     """As a store was before version 8."""
-    before_notices(state)
+    before_queues_and_notices(state)
     for table in ("calls", "asked"):
         alter(state, f"DROP TABLE {table}")
 

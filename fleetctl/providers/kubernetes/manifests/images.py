@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetctl.common.errors import Refused
+from fleetctl.providers.kubernetes.manifests.gangs import size
 from fleetctl.providers.remote.assets.recipes import DEFAULT_PYTHON, recipe
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Template
@@ -39,7 +40,8 @@ def image_of(template: Template, settings: ClusterSettings) -> PodImage:
         if made.python or made.pip:
             what = f"image.python is `{made.python}`" if made.python else "image.pip has packages"
             raise _refused(f"{what} beside the image `{made.registry}`")
-        guest = "python" if made.must_have_python else "posix"
+        # Nodes meet, join a Ray cluster and tell of each other in Python.
+        guest = "python" if made.must_have_python or size(template) > 1 else "posix"
         return PodImage(made.registry, guest, env=made.env)
     version = made.python or DEFAULT_PYTHON
     slim = "" if template.source is not None and template.source.git is not None else "-slim"

@@ -77,10 +77,17 @@ class Cluster:
         return self._jobs.get(name)
 
     def pod_of(self, job: str) -> Object | None:
-        """The pod of a Job; of several, which there never should be, the one that works."""
-        pods = list(self._pods_of.get(job, {}).values())
-        alive = [pod for pod in pods if not statuses.is_over(pod)]
-        return next(iter([*alive, *pods]), None)
+        """The pod of a Job, of several nodes that of node 0; of more, which there never should be,
+        the one that works.
+        """
+        return next((pod for pod in self.pods_of(job) if statuses.node_of(pod) == 0), None)
+
+    def pods_of(self, job: str) -> list[Object]:
+        """All pods of a Job, in the order of their numbers; of one number, the one that works
+        first.
+        """
+        pods = self._pods_of.get(job, {}).values()
+        return sorted(pods, key=lambda pod: (statuses.node_of(pod), statuses.is_over(pod)))
 
     def pod(self, job: str, name: str) -> Object | None:
         return self._pods_of.get(job, {}).get(name) if name else self.pod_of(job)

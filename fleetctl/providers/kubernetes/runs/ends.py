@@ -1,4 +1,4 @@
-"""Ends Jobs with their pods, until the cluster itself says that both are gone. Called by
+"""Ends Jobs with their pods, until the cluster itself says that all are gone. Called by
 sandboxes.py.
 
 Nothing of ours holds them: no finalizer, so nobody has to be there for a namespace to be deleted.
@@ -50,7 +50,7 @@ class Ends:
         self._by_us[handle] = time.monotonic()
 
     async def end(self, cluster: Cluster, job: str) -> None:
-        """Returns once Job and pod are confirmed gone; no error when they were gone before."""
+        """Returns once Job and pods are confirmed gone; no error when they were gone before."""
         what = f"job `{job}` cannot be ended"
         async with asking(what, deadline_s=END_S):
             if not await self._deleted(cluster.link, job, cluster.job(job)):
@@ -60,7 +60,8 @@ class Ends:
             while not cluster.is_clear(job):
                 late = loop.time() >= soon_s
                 if late:
-                    await self._hurry(cluster.link, cluster.pod_of(job))
+                    for pod in cluster.pods_of(job):
+                        await self._hurry(cluster.link, pod)
                     if await self._is_gone(cluster, job):
                         return
                 await cluster.change(job, within_s=LOOK_S if late else SOON_S)
@@ -85,10 +86,8 @@ class Ends:
             raise
         return True
 
-    async def _hurry(self, link: Link, pod: Object | None) -> None:
+    async def _hurry(self, link: Link, pod: Object) -> None:
         """A pod that takes its whole grace: the run has had its own."""
-        if pod is None:
-            return
         try:
             await link.delete("pods", statuses.name_of(pod), {"gracePeriodSeconds": NOW_S})
         except Exception as error:
@@ -97,9 +96,8 @@ class Ends:
 
     async def _is_gone(self, cluster: Cluster, job: str) -> bool:
         """Asked for by name: a watch may be late."""
-        pod = cluster.pod_of(job)
-        wanted = [("jobs", job), *([("pods", statuses.name_of(pod))] if pod is not None else [])]
-        for plural, name in wanted:
+        pods = [("pods", statuses.name_of(pod)) for pod in cluster.pods_of(job)]
+        for plural, name in (("jobs", job), *pods):
             try:
                 await cluster.link.get(plural, name)
             except Exception as error:

@@ -16,9 +16,10 @@ from fleetctl.providers.kubernetes.manifests.labels import tags_of
 from fleetctl.providers.prices.own import usd_per_s
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
+from fleetctl.specs.blocks.prices import Prices
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds.provider import Prices, ProviderSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
 
 CONFIG_MAP_BYTES_MAX = 1024 * 1024
 
