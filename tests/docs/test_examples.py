@@ -33,6 +33,7 @@ RUN_BY_A_TEST = {
     "budget.yaml",
     "schedule.yaml",
     "settings.yaml",
+    "notify.yaml",
     "policy.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
@@ -89,6 +90,22 @@ def test_a_chain_takes_results_from_one_job_to_the_next(fleet: Fleet) -> None:
         ("batchjob/score", "Succeeded"),
         ("batchjob/report", "Succeeded"),
     ]
+
+
+def test_a_program_of_this_machine_is_told_when_the_work_is_over(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path / "home", {"HOME": str(tmp_path)})
+    fleet.apply("notify.yaml")
+    told, end_s = tmp_path / "notices.jsonl", time.monotonic() + HEARD_WAIT_S
+    while not (told.exists() and told.read_text().endswith("}\n")):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    (line,) = told.read_text().splitlines()
+    data = json.loads(line)["data"]
+    assert (data["name"], data["event"], data["counts"]["succeeded"]) == ("squares", "Succeeded", 3)
+    while "Delivered" not in fleet.ok("get", "notices"):
+        assert time.monotonic() < end_s
+    assert "Succeeded delivered" in fleet.ok("describe", "job/squares")
+    fleet.close()
 
 
 def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
+from fleetctl.controllers.notices.notice import Notice, NoticeState
 from fleetctl.providers.rundir.builds import link
 from fleetctl.stores.base import Asked, Calls, EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
@@ -46,6 +47,7 @@ def build(home: Path) -> None:
             _hostile,
             _scheduled,
             _settled,
+            _notified,
         ):
             add(store)
     store.close()
@@ -278,6 +280,32 @@ def _settled(store: SqliteStore) -> None:
             {"sort": "environments", "items": 2, "bytes": 3 << 30, "freedBytes": 0},
         ],
     })  # fmt: skip
+
+
+def _notified(store: SqliteStore) -> None:
+    """One notice that came, one that is tried again, and one that was given up."""
+    uid = _put(store, "BatchJob", "told", age_s=9 * HOUR_S, namespace="nights", status={
+        "phase": "Failed", "reason": "FailedIndexes", "message": "1 of 2 tasks failed", "total": 2,
+        "succeeded": 1, "failed": 1,
+    })  # fmt: skip
+    ways = (
+        ({"slack": {"secret": "chat"}}, NoticeState.DELIVERED, 1, ""),
+        ({"webhook": {"url": "https://ci.example.org/t0ken"}}, NoticeState.WAITING, 3,
+         "it answers 503"),
+        ({"webhook": {"secret": "hook"}}, NoticeState.UNDELIVERED, 2, "it answers 410"),
+    )  # fmt: skip
+    at_s = NOW_S - 20 * MINUTE_S
+    store.notices.add([
+        Notice(
+            id="msg_1", sink=json.dumps({"namespace": "nights", **how}), uid=uid,
+            object="batchjob/told -n nights", namespace="nights", event="Failed",
+            body=json.dumps({"id": "msg_1", "event": "Failed"}), at_s=at_s, state=state,
+            deadline_s=at_s + DAY_S, tries=tries, problem=problem, message="msg_1",
+            due_at_s=NOW_S + 5 * MINUTE_S,
+            ended_at_s=None if state is NoticeState.WAITING else at_s + 3,
+        )
+        for how, state, tries, problem in ways
+    ])  # fmt: skip
 
 
 def _served(store: SqliteStore) -> None:
