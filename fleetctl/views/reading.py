@@ -19,6 +19,7 @@ from fleetctl.stores.read.reader import (
     LivePrices,
     MetricEnd,
     MetricRow,
+    NoticeRow,
     Reader,
     ResourceRow,
     RunRow,
@@ -164,6 +165,10 @@ class Reading:
             for line in self._reader.events(since_s=since_s)
             if line.uid in owners
         ]
+
+    def notices(self, seen: View | None = None) -> list[NoticeRow]:
+        """Of one object, or of all, oldest first."""
+        return self._reader.notices(None if seen is None else seen.resource.uid)
 
     def events_of_gone(self, wanted: Target, *, since_s: float = 0.0) -> list[Event]:
         """The events of all objects that had this name and are gone, oldest first."""

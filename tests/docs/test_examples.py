@@ -32,6 +32,8 @@ RUN_BY_A_TEST = {
     "chain.yaml",
     "budget.yaml",
     "schedule.yaml",
+    "settings.yaml",
+    "policy.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
@@ -98,6 +100,37 @@ def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:
     assert found == [{"suite": "arithmetic", "passed": 10}, {"suite": "grammar", "passed": 7}]
     fleet.ok("delete", "schedule/evaluate")
     assert fleet.run("get", "job/tonight").code == 4, "what it made goes with it"
+
+
+def test_settings_hold_for_what_is_over_and_for_backups(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "settings.yaml"))
+    limits = {
+        it["sort"]: it["limits"] for it in json.loads(fleet.ok("gc", "--dry-run", "-o", "json"))
+    }
+    assert limits["logs"] == {"maxAge": 14 * 86_400.0, "maxSize": 2 << 30, "keepLast": 10}
+    assert "0 3 * * *" in fleet.ok("get", "settings")
+    fleet.ok("gc")
+    fleet.ok("delete", "settings/default")
+
+
+def test_a_policy_binds_whoever_writes(fleet: Fleet) -> None:
+    example = (EXAMPLES / "policy.yaml").read_text("utf-8")
+    larger = example.replace("parallelism: 2", "parallelism: 9")
+    denied = "batchjob/nightly-report is denied by policy/production: at most 8 at once, not 9"
+    for flags in ([], ["--dry-run"], ["--dry-run=server"]):
+        answer = fleet.run("apply", "-f", "-", *flags, stdin=larger)
+        assert (answer.code, answer.out) == (3, "") and denied in answer.talk
+    assert fleet.run("get", "policy/production").code == 4, "all or nothing of one apply"
+    fleet.apply("policy.yaml")
+    assert "production  BatchJob,Sweep,TrainingRun  all" in fleet.ok("get", "policies")
+    for words in (("set", "parallelism=9"), ("scale", "--parallelism", "9")):
+        answer = fleet.run(words[0], "job/nightly-report", *words[1:])
+        assert answer.code == 3 and denied in answer.talk
+    fleet.ok("run", "--name", "by-hand", "--detach", "--", "true")
+    answer = fleet.run("set", "job/by-hand", "labels.tier=production")
+    assert answer.code == 3 and "names its team" in answer.talk
+    assert fleet.json("get", "job/nightly-report")["spec"]["parallelism"] == 2
+    fleet.ok("delete", "policy/production", "job/nightly-report", "job/by-hand")
 
 
 def test_a_task_that_fails_once_is_tried_again_and_its_first_log_is_kept(fleet: Fleet) -> None:

@@ -61,6 +61,8 @@ ELSEWHERE = (
     *("sweep-wandb.yaml", "sweep-wandb-account.yaml"),
     *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml", "served-model.yaml"),
     "schedule.yaml",  # it runs by a clock
+    "settings.yaml",  # it runs nothing
+    "policy.yaml",  # what it says is of no provider
 )
 
 

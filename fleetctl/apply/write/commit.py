@@ -18,6 +18,7 @@ from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.kinds.schedule import ScheduleSpec
+from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import EventRow, Store
 from fleetctl.tracking.annotations import SCHEDULED_BY
@@ -95,7 +96,7 @@ def suspend(
     """Set or clear spec.suspend; False when it was so already. Raises NotFound and UsageError."""
     resource = find(store, kind, name, namespace)
     spec = parse_spec(resource.kind, resource.spec)
-    if not isinstance(spec, Execution | ScheduleSpec):
+    if not isinstance(spec, Execution | ScheduleSpec | SourceSpec):
         raise UsageError(f"a {kind} has nothing to suspend; it runs no work")
     if spec.suspend == wanted:
         return False

@@ -125,6 +125,10 @@ def lines(
 
         yield from (_label(name, safe(text)) for name, text in asset_lines(seen, now_s))
     yield from _conditions(seen, now_s)
+    if notices := reading.notices(seen):
+        from fleetctl.views.notice_lines import notice_line
+
+        yield _label("Notices", safe(notice_line(notices, now_s)))
     yield from _events(seen, reading, now_s)
 
 

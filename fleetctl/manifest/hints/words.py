@@ -121,11 +121,11 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 NOT_YET_FIELDS = frozenset(
     {
         "artifacts", "cache", "elastic", "metrics",
-        "notify", "numProcPerNode", "pool", "priority", "queueName", "region", "repeats",
+        "notify", "numProcPerNode", "pool", "region", "repeats",
         "restartScope", "results", "resume", "spotPolicy", "stopWhen",
     }
 )  # fmt: skip
-NOT_YET_KINDS = frozenset({"Pool", "Queue", "Source"})
+NOT_YET_KINDS = frozenset({"Pool", "Source"})
 
 _LATER = "write `kind: Schedule` with this manifest as its `template`"
 _AFTER = "write `dependsOn: [{job: NAME}]`, or the `stages` of a TrainingRun"

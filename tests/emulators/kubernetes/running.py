@@ -149,6 +149,10 @@ class KubernetesEmulator:
         """See settings.NodeSpec."""
         self._ask("add_node", name=name, **told)
 
+    def admit(self, queue: str, *, on: bool = True) -> None:
+        """Kueue, where the settings have it, has room in a queue from now on."""
+        self._ask("admit", queue=queue, on=on)
+
     def evict(self, namespace: str, name: str, message: str = "") -> None:
         """By the kubelet, as a node under pressure does it: the pod stays, failed."""
         self._ask("evict", namespace=namespace, name=name, message=message)

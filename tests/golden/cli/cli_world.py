@@ -45,6 +45,7 @@ def build(home: Path) -> None:
             _served,
             _hostile,
             _scheduled,
+            _settled,
         ):
             add(store)
     store.close()
@@ -252,6 +253,30 @@ def _scheduled(store: SqliteStore) -> None:
     }, status={
         "phase": "Suspended", "reason": "Suspended", "nextScheduleTime": None,
         "message": "suspend is set: nothing is started",
+    })  # fmt: skip
+
+
+def _settled(store: SqliteStore) -> None:
+    """Settings whose newest backup failed."""
+    text = "the backup failed: `s3://vision/fleet` cannot be reached to write: timed out"
+    last = "s3://vision/fleet/fleetctl-0123456789ab-20270114T020000Z.backup"
+    _put(store, "Settings", "default", age_s=9 * DAY_S, spec={
+        "retention": {
+            "logs": {"maxAge": 14 * DAY_S, "maxSize": 2 << 30}, "objects": {"keepLast": 9},
+        },
+        "backup": {"schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "to": "s3://vision/fleet"},
+    }, status={
+        "phase": "Pending", "reason": "BackupFailed", "message": text, "waitingOn": [text],
+        "backup": {
+            "times": "0 3 * * * Europe/Berlin", "decidedUntil": NOW_S - 30 * HOUR_S,
+            "nextTime": NOW_S - 6 * HOUR_S, "lastSuccessfulTime": NOW_S - 30 * HOUR_S,
+            "file": last, "bytes": 3 << 20, "lastFailureTime": NOW_S - MINUTE_S, "failures": 3,
+            "error": text.removeprefix("the backup failed: "),
+        },
+        "retained": [
+            {"sort": "logs", "items": 12, "bytes": 5 << 20, "freedBytes": 1 << 20},
+            {"sort": "environments", "items": 2, "bytes": 3 << 30, "freedBytes": 0},
+        ],
     })  # fmt: skip
 
 

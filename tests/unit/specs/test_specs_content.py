@@ -74,6 +74,7 @@ OTHER: dict[str, Any] = {
     "cache": {"policy": "Never"},
     "dependsOn": [{"job": "x"}],
     "onDependencyFailed": "Skip",
+    "notify": [{"on": ["Failed"], "command": ["logger"]}],
     "tasks": {"items": [{"x": 1}, {"x": 3}]},
     "search": {"method": "random", "parameters": {"x": {"min": 0.0, "max": 2.0}}},
     "trials": 3,

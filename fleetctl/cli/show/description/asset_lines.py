@@ -13,6 +13,7 @@ from fleetctl.common.text import assignments, duration, scalar, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.views.objects import View
 from fleetctl.views.schedule_lines import schedule_lines
+from fleetctl.views.settings_lines import settings_lines
 
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
@@ -29,6 +30,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
 }
 LABELS = {
     "apiKey": "Key",
+    "backup": "",
     "deletionPolicy": "On delete",
     "fromEnv": "From env",
     "fromFile": "From file",
@@ -36,6 +38,7 @@ LABELS = {
     "minContainers": "Kept warm",
     "onExceeded": "When over",
     "scaledownSeconds": "Scaledown",
+    "retention": "",
     "selector": "Selects",
     "servers": "",
     "concurrencyPolicy": "Concurrency",
@@ -88,6 +91,7 @@ _OF_KIND: Mapping[str, Callable[[View, float], Iterator[tuple[str, str]]]] = {
     "Function": function_lines,
     "Provider": _provider,
     "Schedule": schedule_lines,
+    "Settings": settings_lines,
     "Volume": _volume,
 }
 
