@@ -161,6 +161,10 @@ class Status(TypedDict, total=False):
     quotas: Annotated[
         Sequence[Block], "of a Queue: resource, provider, used, nominal, borrowed of each quota"
     ]
+    shares: Annotated[
+        Mapping[str, Sequence[float]],
+        "of a Queue: what each namespace uses, in the order of quotas",
+    ]
     running: Annotated[int, "of a Queue: sandboxes that are there"]
     waiting: Annotated[int, "of a Queue: objects of which it lets no more start now"]
     since: Annotated[Number, "of a Budget: when its period began"]
@@ -181,7 +185,7 @@ Count = Literal[
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage", "latency", "queued",
+    "usage", "latency", "queued", "shares",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

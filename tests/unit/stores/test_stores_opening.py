@@ -388,8 +388,14 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 # Upgrades
 
 
+def before_queues(state: Path) -> None:
+    """As a store was before version 9."""
+    alter(state, "ALTER TABLE runs DROP COLUMN queued")
+
+
 def before_calls(state: Path) -> None:
     """As a store was before version 8."""
+    before_queues(state)
     for table in ("calls", "asked"):
         alter(state, f"DROP TABLE {table}")
 
