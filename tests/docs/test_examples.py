@@ -35,6 +35,7 @@ RUN_BY_A_TEST = {
     "settings.yaml",
     "notify.yaml",
     "policy.yaml",
+    "queue.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
@@ -106,6 +107,16 @@ def test_a_program_of_this_machine_is_told_when_the_work_is_over(tmp_path: Path)
         assert time.monotonic() < end_s
     assert "Succeeded delivered" in fleet.ok("describe", "job/squares")
     fleet.close()
+
+
+def test_a_queue_lets_all_of_its_work_be_done(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "queue.yaml"))
+    fleet.ok("wait", "job/nightly", "job/paper")
+    assert [row["result"] for row in fleet.results("job/nightly")] == [
+        {"shard": it} for it in range(3)
+    ]
+    assert fleet.status("job/paper")["queued"]["priority"] == 1000
+    assert "sandboxes" in fleet.ok("get", "queues")
 
 
 def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:
