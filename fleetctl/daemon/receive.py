@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
-from fleetctl.apply.change import PRUNED, Change, outcomes_of
+from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of
 from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
+from fleetctl.apply.kept import refuse_kept
 from fleetctl.apply.predictions.predict import ANYWAY, allowed, predicted, refuse, worth_a_look
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.request.fields import Reply, Request, document_of, keys_in, list_in
@@ -173,6 +174,10 @@ class Receiver:
         now_s = state.clock.now_s()
         changes = noted(self._changes(manifests, options), forecasts)
         expect(request, state.store, changes)
+        if not request.get("override"):
+            named = {it.key for it in manifests}
+            moved = (it for it in changes if it.outcome == CONFIGURED and it.key in named)
+            refuse_kept(it.before for it in moved if it.before is not None)
         if request.get("dryRun"):
             return changes
         if not request.get("yes"):

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
+from fleetctl.apply.write.letting_go import let_go
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.gitops.keeper import Keeper as Contract
@@ -82,7 +83,7 @@ class Keeper:
         return keeping.keep(self._store, reading, live, approved=approved, now_s=now_s)
 
     def release(self, source: Resource) -> tuple[Resource, ...]:
-        return keeping.release(self._store, source)
+        return let_go(self._store, source)
 
     async def forget(self, source: Resource) -> None:
         place = self._home / PLACE / source.uid

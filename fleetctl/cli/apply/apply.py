@@ -19,7 +19,13 @@ from fleetctl.cli.apply.screens.outcomes import (
     show,
     warn_of,
 )
-from fleetctl.cli.command.flags import Parser, add_allow_missing, add_manifests, add_set
+from fleetctl.cli.command.flags import (
+    Parser,
+    add_allow_missing,
+    add_manifests,
+    add_override,
+    add_set,
+)
 from fleetctl.cli.command.values import duration_s, money, one_of, rollout
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
@@ -126,6 +132,7 @@ def _add_consequences(made: Parser) -> None:
     made.add_argument(
         "--take-over", action="store_true", help="with --applyset: also what is in another set"
     )
+    add_override(made)
 
 
 def run(args: Namespace, screen: Screen) -> int:

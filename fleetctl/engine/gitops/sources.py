@@ -184,7 +184,9 @@ class Sources:
         if desk.held:
             desk.request = track.resource.annotations.get(RECONCILE, "")
         live = {it for it, known in self._state.tracks.items() if _runs(known)}
-        approved = track.resource.annotations.get(APPROVED) == reading.commit
+        allowed = track.resource.annotations.get(APPROVED, "")
+        # Of this request alone: who allows a commit has not seen the next one.
+        approved = allowed == desk.request != memory.request
         try:
             kept = keeper.keep(reading, live, approved=approved, now_s=now_s)
         except Moved:
@@ -217,6 +219,7 @@ class Sources:
             desk.generation, desk.reading = track.resource.generation, None
             desk.task = ensure_future(_answered(self._keeper.read(track.resource, spec, commit)))
         else:
+            desk.looked_generation = track.resource.generation
             desk.task = ensure_future(_answered(self._keeper.tip(track.resource, spec)))
         desk.task.add_done_callback(lambda _: self._state.poke(uid))
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from hashlib import sha1
 
 from fleetctl.apply.request.options import Order
+from fleetctl.apply.write.letting_go import let_go
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.gitops.keeper import Kept, Reading
@@ -87,7 +88,7 @@ class RemoteKeeper:
         return keeping.keep(self._store, reading, live, approved=approved, now_s=now_s)
 
     def release(self, source: Resource) -> tuple[Resource, ...]:
-        return keeping.release(self._store, source)
+        return let_go(self._store, source)
 
     async def forget(self, source: Resource) -> None:
         self.forgotten.append(source.uid)

@@ -13,6 +13,7 @@ from fleetctl.common.text import assignments, duration, scalar, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.views.objects import View
 from fleetctl.views.schedule_lines import schedule_lines
+from fleetctl.views.source_lines import source_lines
 
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
@@ -25,6 +26,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
         "successfulJobsHistoryLimit": 3,
         "failedJobsHistoryLimit": 1,
     },
+    "Source": {"prune": False, "drift": "Repair", "onDisruption": "Wait"},
     "Budget": {"period": "month", "onExceeded": "Suspend"},
 }
 LABELS = {
@@ -33,6 +35,8 @@ LABELS = {
     "fromEnv": "From env",
     "fromFile": "From file",
     "maxCost": "Max cost",
+    "maxPrune": "Max prune",
+    "onDisruption": "Disruption",
     "minContainers": "Kept warm",
     "onExceeded": "When over",
     "scaledownSeconds": "Scaledown",
@@ -88,6 +92,7 @@ _OF_KIND: Mapping[str, Callable[[View, float], Iterator[tuple[str, str]]]] = {
     "Function": function_lines,
     "Provider": _provider,
     "Schedule": schedule_lines,
+    "Source": source_lines,
     "Volume": _volume,
 }
 
