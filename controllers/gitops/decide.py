@@ -45,7 +45,8 @@ class Sight:
     """What this process knows. tip: the commit that the ref named in this round; empty: it was not
     asked yet. read: the commit that is read and not kept yet. read_generation: of the Source, as
     the reading had it; looked_generation: as the last look had it. looked_at_s: the end of the last
-    round; NEVER_S: of none. failures: rounds in a row. held: what is read waits for consent. nudged: something that it waited for changed.
+    round; NEVER_S: of none. failures: rounds in a row. held: what is read waits for consent.
+    nudged: something that it waited for changed.
     """
 
     tip: str = ""

@@ -17,8 +17,9 @@ PROBLEMS_TOLD_MAX = 5
 @dataclass(slots=True)
 class Desk:
     """task: a look (its result is a commit) or a reading. generation: of the Source, when the
-    reading began; looked_generation: when the last look did. kept: what is read was stored, in a transaction that may yet fail. request: the
-    one by hand that this round answers. error: of the last round.
+    reading began; looked_generation: when the last look did. kept: what is read was stored, in a
+    transaction that may yet fail. request: the one by hand that this round answers. error: of the
+    last round.
     """
 
     task: asyncio.Future[str] | asyncio.Future[Reading] | None = None

@@ -55,7 +55,7 @@ class Members:
         return len(self._uids.get(source, set()) - self._deleted)
 
     def changed(self, source: str) -> list[str]:
-        """A sentence for each that differs, in order. What was deleted and is there anew does not."""
+        """A sentence for each that differs, in order; what was deleted and is anew does not."""
         self._load()
         uids = self._uids.get(source, set())
         there = {self._keys[it] for it in uids - self._deleted}

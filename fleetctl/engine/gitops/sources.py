@@ -103,6 +103,8 @@ class Sources:
         if desk.kept:  # the transaction that stored it was the one before
             desk.over(now_s)
             memory = replace(memory, request=desk.request)
+        elif desk.error is not None and desk.task is None:
+            memory = replace(memory, request=desk.request)  # the answer is that error
         request = track.resource.annotations.get(RECONCILE, "")
         differs = self._differs(track)
         drifted = bool(differs) and repairs(spec)
@@ -167,8 +169,6 @@ class Sources:
             else:
                 desk.over(now_s)  # it is what was applied
             self._state.queue.add(track.resource.uid)
-        elif decision.step is Step.REST and desk.error is not None:
-            memory = replace(memory, request=desk.request)
         return memory, None
 
     def _keep(

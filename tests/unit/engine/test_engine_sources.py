@@ -229,6 +229,10 @@ async def test_a_remote_that_is_away_changes_nothing_and_is_asked_ever_more_rare
         before, _ = remote.asked, [await world.later(1.0) for _ in range(600)]
         assert remote.asked - before < 10
         assert set(jobs(world)) == {"a"}
+        commit.reconcile(world.store, "fleet", "now", approved=False)
+        before = remote.asked
+        await world.settle()
+        assert (remote.asked, world.status("fleet")["request"]) == (before + 1, "now")
         remote.away = False
         await world.later(400.0)
         assert world.status("fleet")["phase"] == "Ready"
