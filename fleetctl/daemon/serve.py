@@ -140,7 +140,7 @@ def engine_of(
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
-        keeper=Keeper(home, store),
+        keeper=Keeper(home, store, secrets.resolve),
     )
     engines.append(engine)
     return engine, accounts
