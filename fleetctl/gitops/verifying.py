@@ -41,9 +41,17 @@ async def verify(
 
 
 async def _import(wanted: Verify, keys: Path) -> None:
-    armored = keys / "keys.asc"
-    armored.write_text("\n".join(wanted.gpg) + "\n", encoding="utf-8")
-    argv = ["gpg", "--batch", "--no-autostart", "--quiet", "--import", str(armored)]
+    """A keyring is its keys, one behind the other; to write one so needs no agent beside gpg."""
+    ring = b""
+    for number, text in enumerate(wanted.gpg):
+        armored = keys / f"{number}.asc"
+        armored.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+        argv = ["gpg", "--batch", "--no-autostart", "--quiet", "--output", "-"]
+        ring += await _asked([*argv, "--dearmor", str(armored)], keys, f"git.verify.gpg[{number}]")
+    (keys / "pubring.gpg").write_bytes(ring)
+
+
+async def _asked(argv: list[str], keys: Path, what: str) -> bytes:
     environment = {"GNUPGHOME": str(keys), "PATH": os.environ.get("PATH", ""), "LC_ALL": "C"}
     try:
         answer = await ask(argv, deadline_s=IMPORT_S, env=environment)
@@ -51,8 +59,9 @@ async def _import(wanted: Verify, keys: Path) -> None:
         raise Refused("`verify.gpg` needs the program `gpg`", hint="install gnupg") from error
     except TimeoutError as error:
         raise Unavailable("gpg did not answer", reason="SourceUnreachable") from error
-    if answer.code:
+    if answer.code or not answer.out:
         raise Refused(
-            "`git.verify.gpg` holds what gpg takes for no public key",
+            f"`{what}` is not an armored public key",
             hint="write what `gpg --export --armor KEY` prints",
         )
+    return answer.out
