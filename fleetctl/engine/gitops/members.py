@@ -50,6 +50,12 @@ class Members:
         self._how.clear()
         self._deleted.clear()
 
+    def settled(self, source: str) -> None:
+        """All that was missing is there again, or wanted by nobody."""
+        self._load()
+        for uid in self._uids.get(source, set()) & self._deleted:
+            self._let_go(uid)
+
     def living(self, source: str) -> int:
         self._load()
         return len(self._uids.get(source, set()) - self._deleted)

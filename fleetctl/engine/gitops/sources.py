@@ -204,6 +204,7 @@ class Sources:
         desk.kept, desk.held, desk.losses, desk.error = True, False, (), None
         for row in kept.rows:
             self._members.heard(row)
+        self._members.settled(track.resource.key)
         where = f"{spec.git.ref or 'HEAD'}@{short(reading.commit)}"
         if any(kept.changed.values()) or memory.applied != reading.commit:
             self._state.say(uid, "Applied", f"{where}: {counts_text(kept.changed)}")

@@ -44,6 +44,11 @@ class Remote:
         self.trees[commit], self.branches[branch] = dict(tree), commit
         return commit
 
+    def fetch(self, commit: str) -> Tree:
+        if commit in self.lost:
+            raise Unavailable("the fetch broke off", reason="SourceUnreachable")
+        return self.trees[commit]
+
     async def answers(self) -> None:
         if self.hangs:
             await asyncio.get_running_loop().create_future()
@@ -68,9 +73,7 @@ class RemoteKeeper:
     async def read(self, source: Resource, spec: SourceSpec, commit: str) -> Reading:
         self._remote.fetched += 1
         await self._remote.answers()
-        if commit in self._remote.lost:
-            raise Unavailable("the fetch broke off", reason="SourceUnreachable")
-        claim, tree = claim_of(source, spec, commit), self._remote.trees[commit]
+        claim, tree = claim_of(source, spec, commit), self._remote.fetch(commit)
         documents = [Document(path, text, WHERE) for path, text in sorted(tree.items())]
         manifests = load([*documents, *values_of(claim, WHERE)], Chosen(claim.within))
         options: Order = replace(order_of(claim), parallelism={"local": 4})
