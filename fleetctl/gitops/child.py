@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fleetctl.apply.change import Change
 from fleetctl.apply.request.options import declared_in, parallelism_of, with_declared
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, Refused
@@ -33,13 +34,14 @@ def main(request: str) -> None:
     home, claim = Path(about["home"]), Claim(**about["claim"])
     try:
         with open_readonly(home) as stored:
-            reply: dict[str, Any] = told(asyncio.run(read(home, stored, claim)))
+            found, _ = asyncio.run(read(home, stored, claim))
+            reply: dict[str, Any] = told(found)
     except FleetctlError as error:
         reply = failed(error)
     sys.stdout.write(json.dumps(reply, separators=(",", ":")) + "\n")
 
 
-async def read(home: Path, stored: Stored, claim: Claim) -> Proposal:
+async def read(home: Path, stored: Stored, claim: Claim) -> tuple[Proposal, list[Change]]:
     """Of the checkout that is the current directory, so that messages name files as the repository
     does. Raises FleetctlError.
     """
@@ -64,8 +66,7 @@ async def read(home: Path, stored: Stored, claim: Claim) -> Proposal:
             looked=looked,
             sources=sources,
         )
-        found, _ = proposed(stored, manifests, claim, options, SystemClock().now_s())
-        return found
+        return proposed(stored, manifests, claim, options, SystemClock().now_s())
     finally:
         await accounts.close()
 

@@ -58,7 +58,7 @@ def source_lines(seen: View, _now_s: float) -> Iterator[tuple[str, str]]:
     if left := seen.count("unpruned"):
         yield "Not pruned", f"{plural(left, 'object')} without a manifest; `prune` is false"
     if found := _drift(seen):
-        yield "Drift", and_more([safe(it) for it in found], most=DRIFT_SHOWN_MAX)
+        yield "By hand", and_more([safe(it) for it in found], most=DRIFT_SHOWN_MAX)
     if since_s := seen.time_s("failingSince"):
         yield "Fails since", timestamp(since_s)
 

@@ -61,6 +61,7 @@ ELSEWHERE = (
     *("sweep-wandb.yaml", "sweep-wandb-account.yaml"),
     *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml", "served-model.yaml"),
     "schedule.yaml",  # it runs by a clock
+    "source.yaml",
 )
 
 
