@@ -36,6 +36,7 @@ RUN_BY_A_TEST = {
     "notify.yaml",
     "policy.yaml",
     "queue.yaml",
+    "source.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
@@ -117,6 +118,27 @@ def test_a_queue_lets_all_of_its_work_be_done(fleet: Fleet) -> None:
     ]
     assert fleet.status("job/paper")["queued"]["priority"] == 1000
     assert "sandboxes" in fleet.ok("get", "queues")
+
+
+def test_a_repository_is_kept_applied(fleet: Fleet, tmp_path: Path) -> None:
+    tree = tmp_path / "fleet"
+    (tree / "fleet").mkdir(parents=True)
+    shutil.copy(EXAMPLES / "hello.yaml", tree / "fleet")
+    author = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", "-C", str(tree), *author, *words], check=True)
+    text = (EXAMPLES / "source.yaml").read_text("utf-8")
+    local = text.replace("https://git.example.org/team/fleet.git", f"file://{tree}")
+    assert local != text
+    fleet.ok("apply", "-f", "-", stdin=local)
+    fleet.ok("wait", "source/fleet", "--for", "condition=Ready", "--timeout", "300s")
+    fleet.ok("wait", "job/hello")
+    refused = fleet.run("set", "job/hello", "parallelism=1")
+    assert refused.code == 3 and "is kept by source/fleet: `fleet/hello.yaml:" in refused.talk
+    assert fleet.run("diff", "source/fleet").code == 0
+    assert "is equal to" in fleet.ok("reconcile", "source/fleet")
+    fleet.ok("delete", "source/fleet", "--yes")
+    assert "hello" not in fleet.ok("get", "jobs")
 
 
 def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:

@@ -64,6 +64,7 @@ ELSEWHERE = (
     "settings.yaml",  # it runs nothing
     "notify.yaml",  # it tells a program of this machine
     "policy.yaml",  # what it says is of no provider
+    "source.yaml",
 )
 
 

@@ -27,6 +27,7 @@ from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
 from fleetctl.daemon.reach.spawn import holder
 from fleetctl.daemon.reach.standstill import standstill
 from fleetctl.specs.kinds.registry import unit_called
+from fleetctl.tracking.ownership import kept_by, short
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.queue_lines import place_line
@@ -153,6 +154,8 @@ def _head(seen: View, now_s: float, *, building: bool) -> Iterator[str]:
         yield _label("Also" if because else "Waiting", safe(also))
     if help_:
         yield _label("Fix", safe(help_))
+    if (note := kept_by(resource.annotations)) is not None:
+        yield _label("Kept by", safe(f"{note.source}: {note.file} at {short(note.revision)}"))
     yield _label(
         "Created", f"{timestamp(resource.created_at_s)} ({age(now_s - resource.created_at_s)} ago)"
     )

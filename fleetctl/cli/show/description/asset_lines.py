@@ -16,6 +16,7 @@ from fleetctl.views.queue_lines import queue_lines
 from fleetctl.views.reading import Reading
 from fleetctl.views.schedule_lines import schedule_lines
 from fleetctl.views.settings_lines import settings_lines
+from fleetctl.views.source_lines import source_lines
 
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
@@ -29,6 +30,7 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
         "failedJobsHistoryLimit": 1,
     },
     "Queue": {"strategy": "BestEffortFIFO"},
+    "Source": {"prune": False, "drift": "Repair", "onDisruption": "Wait"},
     "Budget": {"period": "month", "onExceeded": "Suspend"},
 }
 LABELS = {
@@ -38,6 +40,8 @@ LABELS = {
     "fromEnv": "From env",
     "fromFile": "From file",
     "maxCost": "Max cost",
+    "maxPrune": "Max prune",
+    "onDisruption": "Disruption",
     "minContainers": "Kept warm",
     "onExceeded": "When over",
     "fairShare": "Fair share",
@@ -100,6 +104,7 @@ _OF_KIND: Mapping[str, Callable[[View, float], Iterator[tuple[str, str]]]] = {
     "Provider": _provider,
     "Schedule": schedule_lines,
     "Settings": settings_lines,
+    "Source": source_lines,
     "Volume": _volume,
 }
 
