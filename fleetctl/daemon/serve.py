@@ -147,7 +147,7 @@ def engine_of(
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
         backup=partial(backed_up, home),
-        keeper=Keeper(home, store),
+        keeper=Keeper(home, store, secrets.resolve),
         cleaner=Cleaner(home),
         send=partial(send, programs=programs),
     )

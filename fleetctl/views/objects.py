@@ -250,6 +250,8 @@ def fix(seen: View) -> str:
     hint = seen.text("hint")
     if hint and why(seen):
         return hint
+    if seen.text("reason") == "RevisionRefused":
+        return "push a commit that mends it"
     if "Refused" in seen.text("reason"):
         return "change the manifest and apply it again"
     if seen.phase == FAILED and seen.count("failed"):
