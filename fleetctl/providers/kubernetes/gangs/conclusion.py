@@ -61,11 +61,22 @@ def judged(ends: Sequence[End], *, stopped_at_s: float | None, outside: bool) ->
             found.append({**end, "outside": True, "lost": False})
         elif _was_taken(end) and rank == cause:
             found.append({**end, "lost": True})
-        elif _was_taken(end) or end["reason"] == STOPPED or (done and after):
+        elif (
+            _was_taken(end)
+            or end["reason"] == STOPPED
+            or (done and after)
+            or _went_after(end, ends)
+        ):
             found.append({**end, "stopped": True, "lost": False, "reason": CONSEQUENCE})
         else:
             found.append(end)
     return found
+
+
+def _went_after(end: End, ends: Sequence[End]) -> bool:
+    """Whether its pod is gone, nobody says why, and another had failed before: the Job took it."""
+    failed_s = min((it["at"] for it in ends if _by_itself(it)), default=float("inf"))
+    return bool(end["reason"] == Cause.LOST.value and end["at"] > failed_s)
 
 
 def _first_taken(ends: Sequence[End]) -> int | None:

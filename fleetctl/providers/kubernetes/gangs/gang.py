@@ -109,7 +109,7 @@ class Gang:
             return
 
     async def _look_after(self) -> None:
-        """End the others: at once where one has failed, and once node 0 is done and they had time to
+        """End the others: at once where one has failed; where node 0 is done, once they had time to
         leave.
         """
         while None in self.ends and not self.failed and self.ends[0] is None:
