@@ -123,9 +123,10 @@ class Creating:
                 await put_service(link, job, deadline_s=self._settings.call_s)
             pods = await self._running(cluster, request, job)
             if not any(map(statuses.is_over, pods)):
-                each = [statuses.name_of(pod) for pod in pods]
-                await asyncio.gather(*(self._finish(link, request, name) for name in each))
-                await acquaint(link, job, each)
+                first, *others = [statuses.name_of(pod) for pod in pods]
+                await self._finish(link, request, first)
+                await asyncio.gather(*(self._finish(link, request, name) for name in others))
+                await acquaint(link, job, [first, *others])
         return handle_of(job, next((pod for pod in pods if statuses.node_of(pod) == 0), None))
 
     async def _posted(self, cluster: Cluster, request: RunRequest, body: Object) -> Object:
