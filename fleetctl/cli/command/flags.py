@@ -217,10 +217,23 @@ def add_output(parser: Parser, *formats: str) -> None:
     )
 
 
+def add_override(parser: Parser) -> None:
+    parser.add_argument(
+        "--override", action="store_true", help="also what a Source keeps, which may change it back"
+    )
+
+
 def add_allow_missing(parser: Parser) -> None:
     parser.add_argument(
         "--allow-missing", action="store_true",
         help="only warn of what may come later: credentials, secrets, functions, GPUs here",
+    )  # fmt: skip
+
+
+def add_policies(parser: Parser) -> None:
+    parser.add_argument(
+        "--policy", action="append", default=[], dest="policies", metavar="FILE",
+        help="policies that must be met, too: a file, or a directory with all below; repeatable",
     )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.emulators.starting import Program
 
-ANSWER_S = 60.0
+ANSWER_S = 240.0
 Object = dict[str, Any]
 
 

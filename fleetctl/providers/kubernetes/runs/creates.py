@@ -247,16 +247,15 @@ class Creating:
             told = wait is not None and wait.reason != "Queued"
             if told and time.monotonic() - since_s > SURE_AFTER_S:
                 return
-            await asyncio.sleep(min(0.5, max(0.0, until_s - loop.time())))
+            await asyncio.sleep(min(0.5, max(0.01, until_s - loop.time())))
 
     def _waiting(self, request: RunRequest, since_s: float) -> Unavailable:
         since = time.strftime("%H:%M:%S", time.gmtime(since_s))
         wait, _ = self._waits.get(request.run, (None, 0.0))
         message = "it is being made" if wait is None else wait.message
-        known = wait is not None and wait.reason == statuses.UNSCHEDULABLE
         return Unavailable(
             f"{message} (since {since} UTC)",
-            reason=statuses.UNSCHEDULABLE if known else "Queued",
+            reason=wait.reason if wait is not None and wait.reason in statuses.TOLD else "Queued",
             retry_after_s=WAITS_AGAIN_S,
             hint="" if wait is None else wait.hint,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +21,9 @@ PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerError"})
 LATER = frozenset({"CreateContainerConfigError"})  # such as a Secret that is not there yet
 UNSCHEDULABLE = "Unschedulable"
+SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason
+TOLD = frozenset({UNSCHEDULABLE, SECRET_MISSING})  # what an object's status says as its reason
+_NO_SECRET = re.compile(r'secret "(?P<name>[^"]+)" not found')
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +126,25 @@ def wait_of(job: Object, pod: Object | None) -> Wait:
     for name in (PREPARE, MAIN):
         waiting = (_container(pod, name).get("state") or {}).get("waiting") or {}
         reason = str(waiting.get("reason") or "")
+        message = str(waiting.get("message") or reason)
+        if (absent := _NO_SECRET.search(message)) is not None:
+            return _secret_missing(pod, absent["name"])
         if reason in PULL | NEVER | LATER:
-            return Wait(reason, str(waiting.get("message") or reason))
+            return Wait(reason, message)
     if "running" in (_container(pod, PREPARE).get("state") or {}):
         return Wait("Queued", "installing its packages")
     node = (pod.get("spec") or {}).get("nodeName")
     return Wait("Queued", f"its pod begins on node `{node}`" if node else "waiting for a node")
+
+
+def _secret_missing(pod: Object, name: str) -> Wait:
+    """Its kubelet looks again by itself."""
+    namespace = str((pod.get("metadata") or {}).get("namespace") or "default")
+    return Wait(
+        SECRET_MISSING,
+        f"namespace `{namespace}` has no Secret `{name}`, which `fromProvider` names",
+        f"kubectl create secret generic {name} -n {namespace} --from-literal=VARIABLE=...",
+    )
 
 
 def unprepared(pod: Object) -> bool:
