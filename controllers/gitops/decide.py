@@ -44,14 +44,16 @@ class Memory:
 class Sight:
     """What this process knows. tip: the commit that the ref named in this round; empty: it was not
     asked yet. read: the commit that is read and not kept yet. read_generation: of the Source, as
-    the reading had it. looked_at_s: the end of the last round; NEVER_S: of none. failures: rounds
-    in a row. held: what is read waits for consent. nudged: something that it waited for changed.
+    the reading had it; looked_generation: as the last look had it. looked_at_s: the end of the last
+    round; NEVER_S: of none. failures: rounds in a row. held: what is read waits for consent.
+    nudged: something that it waited for changed.
     """
 
     tip: str = ""
     read: str = ""
     read_generation: int = 0
     looked_at_s: float = NEVER_S
+    looked_generation: int = 0
     failures: int = 0
     busy: bool = False
     held: bool = False
@@ -88,8 +90,11 @@ def decide(
         if sight.drifted:
             return Decision(Step.READ, why="objects were changed by hand")
     due_s = due_at_s(spec, sight)
-    if not sight.tip and (asked or due_s is None or now_s >= due_s or set_back(sight, now_s)):
-        return Decision(Step.LOOK, why="asked for" if asked else "it is time")
+    if not sight.tip:
+        if asked or sight.looked_generation != generation:
+            return Decision(Step.LOOK, why="it is asked for, or another")
+        if due_s is None or now_s >= due_s or set_back(sight, now_s):
+            return Decision(Step.LOOK, why="it is time")
     return Decision(Step.REST, at_s=due_s, why="it is not time yet")
 
 

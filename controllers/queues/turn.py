@@ -44,7 +44,7 @@ class Turn:
             return Refusal(MISSING, text)
         name = f"queue/{line.rules.name}"
         if line.rules.suspend:
-            hint = f"fleetctl resume {name}"
+            hint = f"fleetctl set {name} suspend=false"
             return Refusal(SUSPENDED, with_hint(f"{name} is suspended", hint))
         if ask.takes is None:
             return Refusal(UNKNOWN, "what one run takes is not known: its Function is not there")
@@ -67,6 +67,7 @@ class Turn:
     def take(self, ask: Ask) -> None:
         """It starts there."""
         self._lines.use(self.me.queue, self.me.namespace, ask)
+        self._lines.lines[self.me.queue].served[self.me.namespace] = self._now_s
 
     def gives_way(self, held: Ask) -> bool:
         """Whether a sandbox that holds this is to go rather than take another task: somebody who
@@ -103,14 +104,18 @@ class Turn:
         return None
 
 
-Place = tuple[float, tuple[int, float, str]]
+Place = tuple[float, float, tuple[int, float, str]]
 
 
 def place_in(line: Line, waiter: Waiter) -> Place:
-    """Of two in one queue the lower goes first: namespaces by what they use, where they take turns;
-    then the priority; then who came first.
+    """Of two in one queue the lower goes first. Where namespaces take turns: by what each uses, and
+    of equals whose last turn is longer ago, or a priority would win each time. Then the priority;
+    then who came first.
     """
-    return line.share(waiter.namespace), waiter.rank
+    if line.rules.weights is None:
+        return 0.0, 0.0, waiter.rank
+    served_s = line.served.get(waiter.namespace, float("-inf"))
+    return line.share(waiter.namespace), served_s, waiter.rank
 
 
 def blocks(lines: Lines, line: Line, group: Group, waiter: Waiter, now_s: float) -> bool:
@@ -172,8 +177,10 @@ def _full(line: Line, quota: Quota, vector: Vector) -> str:
     wants = f"the next run takes {figure(vector[at])}"
     if used + vector[at] <= most and line.rules.cohort:
         lent = f"others of cohort {line.rules.cohort} use what it lends"
-        return f"{name}: {figure(used)} of {figure(most)} {quota.name} is used, {wants}, and {lent}"
-    return f"{name}: {figure(used)} of {figure(most)} {quota.name} is used, and {wants}"
+        return (
+            f"{name}: {figure(used)} of {figure(most)} {quota.name} are in use, {wants}, and {lent}"
+        )
+    return f"{name}: {figure(used)} of {figure(most)} {quota.name} are in use, and {wants}"
 
 
 def _too_small(line: Line, quota: Quota, vector: Vector) -> str:

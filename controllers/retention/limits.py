@@ -21,11 +21,14 @@ class Sort(StrEnum):
     """In the order of the screens; the words are the fields of `spec.retention`."""
 
     OBJECTS = "objects"
+    RUNS = "runs"
     LOGS = "logs"
+    EVENTS = "events"
     WORK_DIRECTORIES = "workDirectories"
     ENVIRONMENTS = "environments"
     SOURCES = "sources"
     REPOSITORIES = "repositories"
+    REUSE = "reuse"
     DELETED = "deleted"
 
 
@@ -40,8 +43,11 @@ class Limits:
 
 DEFAULTS: Mapping[Sort, Limits] = {
     Sort.OBJECTS: Limits(),
+    # Ten million reports. What every metric came to last stays in any case.
+    Sort.RUNS: Limits(None, 512 * MIB, keep_last=1),
     # A month back one may still ask why something failed.
     Sort.LOGS: Limits(30 * DAY_S, GIB, keep_last=10),
+    Sort.EVENTS: Limits(90 * DAY_S, 256 * MIB, keep_last=10),
     # As long as a failed task may still be looked into, over two weekends.
     Sort.WORK_DIRECTORIES: Limits(14 * DAY_S, 2 * GIB, keep_last=1),
     # One with torch and its CUDA packages has some 5 GiB: the last two stay whatever they weigh.
@@ -49,6 +55,8 @@ DEFAULTS: Mapping[Sort, Limits] = {
     # Work that is over can be run again with its copy for half a year; then it is applied again.
     Sort.SOURCES: Limits(180 * DAY_S, 512 * MIB, keep_last=1),
     Sort.REPOSITORIES: Limits(30 * DAY_S, 512 * MIB, keep_last=1),
+    # The store bounds them too, entry by entry.
+    Sort.REUSE: Limits(180 * DAY_S, 256 * MIB),
     # A quarter's bill can be told, and the store stays a file that is copied in seconds.
     Sort.DELETED: Limits(90 * DAY_S, 512 * MIB),
 }

@@ -17,6 +17,7 @@ OF_OBJECTS = {
     "BudgetExceeded": "What is used or set aside has reached a budget's `maxCost`.",
     "BudgetExhausted": "A budget has too little left for one more run; more money lets it go on.",
     "BudgetTooSmall": "One unit may cost more than its whole budget; it can never start under it.",
+    "BackupFailed": "A backup that the settings ask for failed; it is tried again.",
     "CanceledByWandb": "The sweep was cancelled at W&B; its trials were stopped.",
     "ClockBehind": "The clock was set back; a schedule starts nothing twice, and waits for it.",
     "Completed": "Everything that was declared is done.",

@@ -159,8 +159,19 @@ class Status(TypedDict, total=False):
     activeRuns: Annotated[Sequence[str], "of a Schedule: objects that it made and that run"]
     missed: Annotated[int, "of a Schedule: moments without an object; of one gap 1,001 at most"]
     times: Annotated[str, "of a Schedule: the line and the zone that `decidedUntil` is about"]
+    backup: Annotated[
+        Block,
+        "of Settings: nextTime, lastSuccessfulTime, file, bytes, lastFailureTime, failures, error",
+    ]
+    retained: Annotated[
+        Sequence[Block], "of Settings, after the last round: sort, items, bytes, freedBytes"
+    ]
     quotas: Annotated[
         Sequence[Block], "of a Queue: resource, provider, used, nominal, borrowed of each quota"
+    ]
+    shares: Annotated[
+        Mapping[str, Sequence[float]],
+        "of a Queue: what each namespace uses, in the order of quotas",
     ]
     running: Annotated[int, "of a Queue: sandboxes that are there"]
     waiting: Annotated[int, "of a Queue: objects of which it lets no more start now"]
@@ -197,7 +208,7 @@ Count = Literal[
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage", "latency", "queued",
+    "usage", "latency", "queued", "backup", "shares",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

@@ -66,6 +66,7 @@ class Api:
             "delete": verbs.delete,
             "abandon": verbs.abandon,
             "create": verbs.create,
+            "reconcile": verbs.reconcile,
             "suspend": verbs.suspend,
             "resume": verbs.resume,
             "retry": verbs.retry,

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
-from fleetctl.apply.change import PRUNED, Change, outcomes_of
+from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of
 from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
+from fleetctl.apply.kept import refuse_kept
 from fleetctl.apply.policies.told import refuse as refuse_denied
 from fleetctl.apply.policies.told import warnings_of
 from fleetctl.apply.predictions.predict import ANYWAY, allowed, predicted, refuse, worth_a_look
@@ -180,6 +181,10 @@ class Receiver:
         changes = noted(self._changes(manifests, replace(options, costs=costs)), forecasts)
         refuse_denied(changes, manifests)
         expect(request, state.store, changes)
+        if not request.get("override"):
+            named = {it.key for it in manifests}
+            moved = (it for it in changes if it.outcome == CONFIGURED and it.key in named)
+            refuse_kept(it.before for it in moved if it.before is not None)
         if request.get("dryRun"):
             return changes
         if not request.get("yes"):

@@ -116,6 +116,7 @@ def engine_of(
     notice may start one.
     """
     from fleetctl.apply.write.scheduled import Scheduled
+    from fleetctl.daemon.backing_up import backed_up
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
@@ -145,7 +146,8 @@ def engine_of(
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
-        keeper=Keeper(home, store),
+        backup=partial(backed_up, home),
+        keeper=Keeper(home, store, secrets.resolve),
         cleaner=Cleaner(home),
         send=partial(send, programs=programs),
     )

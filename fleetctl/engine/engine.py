@@ -10,6 +10,7 @@ from functools import partial
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.tasks import cancel
+from fleetctl.engine.backups.backups import Backups, Make
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.capacity.providers import Accounts
@@ -86,6 +87,7 @@ class Engine:
         gateway: Gateway | None = None,
         maker: Maker | None = None,
         keeper: Keeper | None = None,
+        backup: Make | None = None,
         cleaner: Cleaner | None = None,
         send: Send | None = None,
     ) -> None:
@@ -93,8 +95,8 @@ class Engine:
         W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
         can ask one. maker: stores what schedules ask for; None = they make nothing. keeper: fetches
         and stores what Sources name; None = they keep nothing. cleaner: lets go of what is over on
-        this machine's disk; None = there is none of it. send: tells a sink of notices; None = they
-        wait for an engine that can.
+        this machine's disk; None = there is none of it. backup: writes one; None = none is made.
+        send: tells a sink of notices; None = they wait for an engine that can.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -134,6 +136,7 @@ class Engine:
         )
         self.schedules = Schedules(state, maker)
         self.retention = Retention(state, cleaner)
+        self.backups = Backups(state, make=backup, secrets=secrets or _no_secrets)
         self.delivery = Delivery(state, secrets=secrets or _no_secrets, send=send)
         self.notices = Notices(state, written=self.delivery.wake)
         self._queues = Queues(state)
@@ -258,6 +261,7 @@ class Engine:
             self._help(recovery.go_on)
         self._help(partial(sweep_forever, self.state, self.rate_limiters))
         self._help(self.retention.tend)
+        self._help(self.backups.tend)
         self._help(self.delivery.run)
         self._help(self.endpoints.tend)
         self._help(self.endpoints.listen)
@@ -344,7 +348,8 @@ class Engine:
             for track in state.tracks.values()
         )
         busy = busy or self.delivery.waits
-        return not busy and not state.live_runs() and not state.inbox.facts and self.resolved()
+        live = bool(state.live_runs() or state.inbox.facts)
+        return not busy and not live and self.resolved() and not self.backups.wanted
 
     def resolved(self) -> bool:
         """Of no start, stop or orphan of ours the end is open."""

@@ -11,14 +11,11 @@ from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change
 from fleetctl.apply.consent import Sort, losses_of
 from fleetctl.apply.impact import impact_on
 from fleetctl.apply.propose import write
-from fleetctl.apply.prune import APPLYSET
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.gitops.keeper import Kept, Moved
 from fleetctl.gitops.proposal import Item, Loss, Proposal, order_of
 from fleetctl.specs.kinds.source import WAIT
 from fleetctl.stores.base import Store
-from fleetctl.tracking.annotations import KEPT_BY
-from fleetctl.tracking.ownership import kept_by
 
 # What `onDisruption` has consented to; data and far more work than anybody means are a person's.
 _BY_RULE = frozenset((Sort.AGAIN.value, Sort.RUNNING.value))
@@ -47,20 +44,6 @@ def keep(
         objects=proposal.objects,
         left=proposal.left,
     )
-
-
-def release(store: Store, source: Resource) -> tuple[Resource, ...]:
-    """What a Source kept is nobody's from now on."""
-    found: list[Resource] = []
-    for row in store.resources.list():
-        note = kept_by(row.annotations)
-        if note is None or note.source != source.key:
-            continue
-        labels = {key: it for key, it in row.labels.items() if key != APPLYSET}
-        notes = {key: it for key, it in row.annotations.items() if key != KEPT_BY}
-        free = replace(row, labels=labels, annotations=notes)
-        found.append(store.resources.put(free, expected_version=row.version))
-    return tuple(found)
 
 
 def _change(store: Store, item: Item) -> Change:

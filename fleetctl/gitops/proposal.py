@@ -118,14 +118,21 @@ def order_of(claim: Claim) -> Order:
 def proposed(
     stored: Stored, manifests: Sequence[Manifest], claim: Claim, options: Order, now_s: float
 ) -> tuple[Proposal, list[Change]]:
+    """As `changes_by`, with what is to be stored."""
+    changes = changes_by(stored, manifests, claim, options, now_s)
+    return proposal_of(stored, manifests, claim, changes, now_s), changes
+
+
+def changes_by(
+    stored: Stored, manifests: Sequence[Manifest], claim: Claim, options: Order, now_s: float
+) -> list[Change]:
     """options: as `order_of`, with what was looked up. Raises ManifestErrors for what is another's,
     and Refused, Conflict and UsageError as an apply does.
     """
     problems = list(_claimed(stored, manifests, claim))
     if problems:
         raise ManifestErrors(problems)
-    changes = propose(stored, manifests, options, now_s)
-    return proposal_of(stored, manifests, claim, changes, now_s), changes
+    return propose(stored, manifests, options, now_s)
 
 
 def proposal_of(

@@ -66,6 +66,18 @@ def _items(home: Path, reader: Reader, now_s: float) -> dict[Sort, list[Item]]:
             item = Item(one.key, one.name, one.bytes, one.used_s, one.held)
             found[Sort(one.sort)].append(item)
     found[Sort.SOURCES] = list(_sources(copies, objects, now_s))
+    found[Sort.RUNS] = list(_series(reader, objects))
+    found[Sort.EVENTS] = [
+        Item(uid, objects[uid].key, size, at_s, "" if objects[uid].over else NOT_OVER)
+        for uid, size, at_s in reader.events_bytes()
+        if uid in objects
+    ]
+    by_key = {it.key: it for it in objects.values()}
+    found[Sort.REUSE] = [
+        Item(by_key[key].uid, key, size, at_s)
+        for key, size, at_s in reader.reuse_bytes()
+        if key in by_key
+    ]
     for uid, kind, name, namespace, size, gone_s in reader.gone_records():
         found[Sort.DELETED].append(Item(uid, object_key(kind, name, namespace), size, gone_s))
     return found
@@ -76,6 +88,13 @@ def _object(it: Standing) -> Item:
     if it.needed_by:
         held = held or f"needed by {it.needed_by[0]}"
     return Item(it.uid, it.key, it.bytes, it.since_s, held)
+
+
+def _series(reader: Reader, objects: Mapping[str, Standing]) -> Iterator[Item]:
+    for uid, size in reader.series_bytes().items():
+        if uid in objects:
+            whole = _object(objects[uid])
+            yield Item(uid, whole.name, size, whole.used_s, whole.held)
 
 
 def _work(home: Path, objects: Mapping[str, Standing], cached: list[Cached]) -> Iterator[Item]:

@@ -190,6 +190,12 @@ class RunStore(Protocol):
         """What the run reported, by seq."""
         ...
 
+    def thin(self, uid: str) -> bool:
+        """Take a small step towards keeping only what each metric of each run came to last. False =
+        there is nothing to take.
+        """
+        ...
+
     def last_step(self, run: str) -> int | None:
         """The greatest step that the run reported; None when it reported none."""
         ...
@@ -313,6 +319,10 @@ class EventStore(Protocol):
         """
         ...
 
+    def replace(self, last: EventRow) -> None:
+        """Forget all events of this object but this one, which says so."""
+        ...
+
 
 class Stored(Protocol):
     """What a decision reads; the writer's store and a read-only one alike."""
@@ -364,6 +374,12 @@ class Store(Protocol):
 
     @property
     def gone(self) -> GoneStore: ...
+
+    def shrink(self) -> bool:
+        """Give a little of the room that was freed in the files back to the disk. Whether there is
+        more. To be called inside a transaction.
+        """
+        ...
 
     @property
     def notices(self) -> NoticeStore: ...

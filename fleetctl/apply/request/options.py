@@ -23,6 +23,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import ESTIMATE
+from fleetctl.tracking.ownership import SET_PREFIX
 from fleetctl.tracking.sources import Looked, Sources
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ def order_of(request: Request) -> Order:
         raise UsageError(
             f"`{applyset}` cannot name an apply set",
             hint="write lower case letters, digits, `-` and `.`, at most 63",
+        )
+    if applyset.startswith(SET_PREFIX):
+        raise UsageError(
+            f"`{applyset}` is the apply set of a Source",
+            hint="change its repository, or give your set another name",
         )
     rollout = _text(request, "rollout")
     if rollout and rollout not in ROLLOUTS:

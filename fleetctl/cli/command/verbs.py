@@ -15,6 +15,7 @@ class Takes(Flag):
     VOLUMES = auto()  # that hold files
     RUNS = auto()  # objects that do work
     SCHEDULES = auto()  # that make such objects
+    SOURCES = auto()  # that keep objects equal to a repository
     OBJECTS = auto()  # of every kind
 
 
@@ -108,16 +109,22 @@ VERBS = {
         Takes.SCHEDULES,
         namespaced=True,
     ),
+    "reconcile": Verb(
+        "change.reconcile",
+        "look at a repository now, and make its objects equal to it",
+        Takes.SOURCES,
+        namespaced=True,
+    ),
     "suspend": Verb(
         "change.suspend",
         "stop work and start none until resumed",
-        Takes.RUNS | Takes.SCHEDULES,
+        Takes.RUNS | Takes.SCHEDULES | Takes.SOURCES,
         namespaced=True,
     ),
     "resume": Verb(
         "change.suspend",
         "let suspended work go on",
-        Takes.RUNS | Takes.SCHEDULES,
+        Takes.RUNS | Takes.SCHEDULES | Takes.SOURCES,
         namespaced=True,
     ),
     "retry": Verb("change.retry", "let tasks that ended run again", Takes.RUNS, namespaced=True),

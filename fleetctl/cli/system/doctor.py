@@ -27,7 +27,7 @@ from fleetctl.views.reading import open_reading
 if TYPE_CHECKING:
     from fleetctl.providers.contract.diagnostics import Finding
 
-ENDPOINT = "Endpoint"
+ENDPOINT, SETTINGS = "Endpoint", "Settings"
 NOTICES_S = 7 * 86400.0
 # What every command needs.
 ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite", "notices")
@@ -75,7 +75,7 @@ async def examine(state_dir: Path) -> tuple[list[Finding], set[str]]:
     machine, reports = await asyncio.gather(
         asyncio.to_thread(lambda: list(look(state_dir))), _providers(state_dir)
     )
-    endpoints = list(_endpoints(state_dir))
+    endpoints = [*_endpoints(state_dir), *_backups(state_dir)]
     endpoints += _notices(state_dir)
     controller = _controller(state_dir)
     return [state, *machine, controller, *endpoints, *reports], needed | set(ALWAYS)
@@ -102,6 +102,27 @@ def _endpoints(state_dir: Path) -> Iterator[Finding]:
         else:
             reason = one.text("warning") or why(one)
             yield Finding(ENDPOINT.lower(), what, False, reason, fix(one))
+
+
+def _backups(state_dir: Path) -> Iterator[Finding]:
+    """How the last backup went, where the settings ask for any."""
+    from fleetctl.providers.contract.diagnostics import Finding
+
+    try:
+        with open_reading(state_dir) as reading:
+            seen = [one for one in reading.views() if one.kind.name == SETTINGS]
+    except (StoreError, OSError):
+        return  # `_state` has said it
+    for one in seen:
+        kept = one.map("backup")
+        if not mapping(one.spec().get("backup")):
+            continue
+        if kept.get("error"):
+            again = "fleetctl describe settings/default"
+            yield Finding("backup", "last", False, str(kept["error"]), again)
+        else:
+            last = kept.get("file") or "none was due yet"
+            yield Finding("backup", "last", True, str(last))
 
 
 def _notices(state_dir: Path) -> Iterator[Finding]:
@@ -205,6 +226,9 @@ def _needs(seen: View) -> Iterator[str]:
     spec = seen.spec()
     if seen.kind.name == ENDPOINT:
         yield ENDPOINT.lower()
+        return
+    if seen.kind.name == SETTINGS:
+        yield "backup"
         return
     if seen.kind.name == "Provider":
         if spec.get("account"):

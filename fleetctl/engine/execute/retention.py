@@ -8,17 +8,24 @@ down before: a decision that a crash cut off is made anew from what is left.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
-from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.retention.decide import Doomed
 from fleetctl.controllers.retention.limits import Limits, Sort, limits_of
-from fleetctl.engine.execute.forgetting import STEP_PAUSE_S, forget_some
+from fleetctl.engine.execute.forgetting import (
+    REASON,
+    STEP_PAUSE_S,
+    forget_results,
+    forget_some,
+    is_over,
+    replace_events,
+    shrink_some,
+    thin_some,
+)
 from fleetctl.engine.shared.dependents import key_of
 from fleetctl.retention.cleaner import FILES, Cleaner
 from fleetctl.retention.survey import Found
@@ -35,6 +42,12 @@ KIND = "Settings"
 FIRST_S = 60.0  # after the controller began
 OBJECTS_PER_STEP_MAX = 50  # each is a row and an event: some milliseconds
 Round = Mapping[Sort, Found]
+# Of the sorts whose things are rows of an object: takes a step, and says whether there is more.
+_RECORDS: Mapping[Sort, Callable[[State, Doomed], bool]] = {
+    Sort.RUNS: thin_some,
+    Sort.EVENTS: replace_events,
+    Sort.REUSE: forget_results,
+}
 
 
 class Unreadable(Exception):
@@ -66,14 +79,32 @@ class Retention:
             found = await self._files(limits)
             await self._records(limits[Sort.DELETED])
             await self._sweep_sources()
+            self._tell(found)
             return found
 
+    def _tell(self, found: Round) -> None:
+        """What each sort takes and what went, into the status of the settings."""
+        settings = settings_in(self._state)
+        if settings is None or not found:
+            return
+        self._state.settings_status["retained"] = [
+            {
+                "sort": sort.value,
+                "items": it.decision.items - len(it.decision.goes),
+                "bytes": it.decision.bytes - it.decision.bytes_going,
+                "freedBytes": it.decision.bytes_going,
+            }
+            for sort, it in found.items()
+        ]
+        self._state.poke(settings[0].uid)
+
     def _limits(self) -> dict[Sort, Limits]:
-        spec, kept_s = settings_of(self._state), self._state.settings.keep_deleted_s
-        return limits_of(spec.retention, kept_s)
+        found = settings_in(self._state)
+        spec = SettingsSpec() if found is None else found[1]
+        return limits_of(spec.retention, self._state.settings.keep_deleted_s)
 
     async def _files(self, limits: Mapping[Sort, Limits]) -> Round:
-        """Everything but the records of what is gone."""
+        """Everything but the records of what is gone, and the room that they took."""
         cleaner, now_s = self._cleaner, self._state.clock.now_s()
         if cleaner is None:
             return {}
@@ -88,6 +119,10 @@ class Retention:
                 await asyncio.to_thread(cleaner.let_go, sort, step)
         self._free(found[Sort.WORK_DIRECTORIES])
         self._hide(cleaner, found[Sort.SOURCES])
+        for sort, take in _RECORDS.items():
+            for it in found[sort].decision.goes:
+                while take(self._state, it):
+                    await asyncio.sleep(STEP_PAUSE_S)
         goes = found[Sort.OBJECTS].decision.goes
         for at in range(0, len(goes), OBJECTS_PER_STEP_MAX):
             self._delete(goes[at : at + OBJECTS_PER_STEP_MAX])
@@ -114,31 +149,26 @@ class Retention:
     def _delete(self, goes: Sequence[Doomed]) -> None:
         """The ordinary deletion: the row stays until all of it is confirmed gone."""
         store, now_s = self._state.store, self._state.clock.now_s()
+        dependents = self._state.dependents
         try:
             with store.transaction():
                 for it in goes:
                     row = store.resources.of(it.item.key)
-                    if row is None or not self._may_go(row):
+                    if row is None or not is_over(row) or dependents.of(key_of(row)):
                         continue
                     gone = replace(row, deleted_at_s=now_s)
                     store.resources.put(gone, expected_version=row.version)
                     text = f"it is past `retention.objects.{it.why}` of the settings"
-                    self._state.say(row.uid, "PastRetention", text)
+                    self._state.say(row.uid, REASON, text)
                     self._state.queue.add(row.uid)
         except StoreError as error:
             log.warning("retention waits", extra={"error": str(error)})
         self._state.inbox.wake()
 
-    def _may_go(self, row: Resource) -> bool:
-        """As it is now: somebody may have asked for more of it since it was listed."""
-        if row.deleted_at_s is not None or self._state.dependents.of(key_of(row)):
-            return False
-        status = json.loads(row.status) if row.status else {}
-        current = status.get("observedGeneration") == row.generation
-        return bool(current and status.get("phase") in TERMINAL_PHASES)
-
     async def _records(self, limits: Limits) -> None:
         while forget_some(self._state, limits):
+            await asyncio.sleep(STEP_PAUSE_S)
+        while shrink_some(self._state):
             await asyncio.sleep(STEP_PAUSE_S)
 
     async def _sweep_sources(self) -> None:
@@ -148,13 +178,13 @@ class Retention:
             await asyncio.to_thread(self._state.sources.sweep, notes)
 
 
-def settings_of(state: State) -> SettingsSpec:
-    """Of the store; the defaults where there are none. Raises Unreadable."""
+def settings_in(state: State) -> tuple[Resource, SettingsSpec] | None:
+    """Of the store; None where there are none. Raises Unreadable."""
     for row in state.store.resources.living(KIND):
         try:
             found = parse_spec(KIND, row.spec)
         except ValueError as error:
             raise Unreadable("the settings cannot be read by this version") from error
         assert isinstance(found, SettingsSpec)
-        return found
-    return SettingsSpec()
+        return row, found
+    return None

@@ -17,8 +17,9 @@ PROBLEMS_TOLD_MAX = 5
 @dataclass(slots=True)
 class Desk:
     """task: a look (its result is a commit) or a reading. generation: of the Source, when the
-    reading began. kept: what is read was stored, in a transaction that may yet fail. request: the
-    one by hand that this round answers. error: of the last round.
+    reading began; looked_generation: when the last look did. kept: what is read was stored, in a
+    transaction that may yet fail. request: the one by hand that this round answers. error: of the
+    last round.
     """
 
     task: asyncio.Future[str] | asyncio.Future[Reading] | None = None
@@ -29,6 +30,7 @@ class Desk:
     held: bool = False
     nudged: bool = False
     looked_at_s: float = NEVER_S
+    looked_generation: int = 0
     failures: int = 0
     request: str = ""
     error: Exception | None = None
@@ -40,6 +42,7 @@ class Desk:
             read=self.reading.commit if self.reading is not None else "",
             read_generation=self.generation,
             looked_at_s=self.looked_at_s,
+            looked_generation=self.looked_generation,
             failures=self.failures,
             busy=self.task is not None and not self.task.done(),
             held=self.held,

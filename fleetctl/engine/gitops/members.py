@@ -15,6 +15,7 @@ class Members:
         self._loaded = False
         self._source_of: dict[str, str] = {}  # by uid
         self._uids: dict[str, set[str]] = {}  # by source
+        self._keys: dict[str, str] = {}  # by uid
         self._how: dict[str, str] = {}  # uid -> how it differs, of those that do
         self._deleted: set[str] = set()  # uids of those that are on their way out
 
@@ -30,7 +31,7 @@ class Members:
         if before and before != source:
             self._let_go(row.uid)
         if note is not None:
-            self._source_of[row.uid] = source
+            self._source_of[row.uid], self._keys[row.uid] = source, row.key
             self._uids.setdefault(source, set()).add(row.uid)
             self._how.pop(row.uid, None)
             if row.deleted_at_s is not None:
@@ -45,17 +46,28 @@ class Members:
         self._loaded = False
         self._source_of.clear()
         self._uids.clear()
+        self._keys.clear()
         self._how.clear()
         self._deleted.clear()
+
+    def settled(self, source: str) -> None:
+        """All that was missing is there again, or wanted by nobody."""
+        self._load()
+        for uid in self._uids.get(source, set()) & self._deleted:
+            self._let_go(uid)
 
     def living(self, source: str) -> int:
         self._load()
         return len(self._uids.get(source, set()) - self._deleted)
 
     def changed(self, source: str) -> list[str]:
-        """A sentence for each that differs, in order."""
+        """A sentence for each that differs, in order; what was deleted and is anew does not."""
         self._load()
-        return sorted(self._how[it] for it in self._uids.get(source, ()) if it in self._how)
+        uids = self._uids.get(source, set())
+        there = {self._keys[it] for it in uids - self._deleted}
+        doubtful = uids & self._how.keys()
+        gone = {it for it in doubtful & self._deleted if self._keys[it] in there}
+        return sorted(self._how[it] for it in doubtful - gone)
 
     def rows(self, source: str) -> list[Resource]:
         """Also those that are being deleted, by uid."""
@@ -77,5 +89,6 @@ class Members:
 
     def _let_go(self, uid: str) -> None:
         self._uids.get(self._source_of.pop(uid, ""), set()).discard(uid)
+        self._keys.pop(uid, None)
         self._how.pop(uid, None)
         self._deleted.discard(uid)

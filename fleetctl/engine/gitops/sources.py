@@ -103,6 +103,8 @@ class Sources:
         if desk.kept:  # the transaction that stored it was the one before
             desk.over(now_s)
             memory = replace(memory, request=desk.request)
+        elif desk.error is not None and desk.task is None:
+            memory = replace(memory, request=desk.request)  # the answer is that error
         request = track.resource.annotations.get(RECONCILE, "")
         differs = self._differs(track)
         drifted = bool(differs) and repairs(spec)
@@ -167,8 +169,6 @@ class Sources:
             else:
                 desk.over(now_s)  # it is what was applied
             self._state.queue.add(track.resource.uid)
-        elif decision.step is Step.REST and desk.error is not None:
-            memory = replace(memory, request=desk.request)
         return memory, None
 
     def _keep(
@@ -184,7 +184,9 @@ class Sources:
         if desk.held:
             desk.request = track.resource.annotations.get(RECONCILE, "")
         live = {it for it, known in self._state.tracks.items() if _runs(known)}
-        approved = track.resource.annotations.get(APPROVED) == reading.commit
+        allowed = track.resource.annotations.get(APPROVED, "")
+        # Of this request alone: who allows a commit has not seen the next one.
+        approved = allowed == desk.request != memory.request
         try:
             kept = keeper.keep(reading, live, approved=approved, now_s=now_s)
         except Moved:
@@ -202,6 +204,7 @@ class Sources:
         desk.kept, desk.held, desk.losses, desk.error = True, False, (), None
         for row in kept.rows:
             self._members.heard(row)
+        self._members.settled(track.resource.key)
         where = f"{spec.git.ref or 'HEAD'}@{short(reading.commit)}"
         if any(kept.changed.values()) or memory.applied != reading.commit:
             self._state.say(uid, "Applied", f"{where}: {counts_text(kept.changed)}")
@@ -217,6 +220,7 @@ class Sources:
             desk.generation, desk.reading = track.resource.generation, None
             desk.task = ensure_future(_answered(self._keeper.read(track.resource, spec, commit)))
         else:
+            desk.looked_generation = track.resource.generation
             desk.task = ensure_future(_answered(self._keeper.tip(track.resource, spec)))
         desk.task.add_done_callback(lambda _: self._state.poke(uid))
 

@@ -7,21 +7,23 @@ sees of a Queue is told here.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controllers.model import RunState
+from fleetctl.controllers.model import Resource, RunState
 from fleetctl.controllers.planning.plan import Plan, Start
 from fleetctl.controllers.queues.decide import Running, evictions, next_up
-from fleetctl.controllers.queues.lines import Ask, Line, Lines, Rules, Waiter, ask_in
+from fleetctl.controllers.queues.lines import Ask, Line, Lines, Rules, Waiter
+from fleetctl.controllers.queues.standing import rules_in, waiter_in
 from fleetctl.controllers.queues.takes import Quota, read
 from fleetctl.controllers.queues.turn import Turn
 from fleetctl.controllers.schedule.desired import revived
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.kinds.queue import QueueSpec
+from fleetctl.specs.blocks.priority import rank_of
 from fleetctl.specs.kinds.registry import parse_spec
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from fleetctl.tracking.track import Track, Work
 
 QUEUE = "Queue"
+SAME_MOMENT_S = 1e-6  # apart; a float of today holds a quarter of that
 WOKEN_MAX = 64  # of a cohort in one tick; each costs a pass
 
 # What is there of one sort: namespace, what it takes, provider, USD a second, being stopped.
@@ -45,6 +48,7 @@ class Queues:
         self._counted: dict[str, Counter[Sort]] = {}  # as of the last count, by queue
         self._dirty: set[str] = set()  # names of queues about which something changed
         self._evicted: dict[str, dict[str, str]] = {}  # uid -> run -> why, in this tick
+        self._came_s = 0.0  # when the newest came to its queue
 
     # -- ticks ---------------------------------------------------------------------------------
 
@@ -68,20 +72,50 @@ class Queues:
         for cohort in self._lines.cohorts():
             if not any(it.rules.name in self._dirty for it in cohort):
                 continue
-            self._purge(cohort)
             for one in evictions(self._lines, cohort, partial(self._running, cohort)):
                 self._evicted.setdefault(one.uid, {})[one.run] = one.message
                 woken[one.uid] = None
-            woken |= dict.fromkeys(next_up(self._lines, cohort, now_s, most=WOKEN_MAX))
+            woken |= dict.fromkeys(self._next_up(cohort, now_s))
         self._dirty.clear()
         return [*woken, *self._untold()]
+
+    def in_turn(self, uids: list[str], rows: Mapping[str, Resource]) -> list[str]:
+        """The same, those in queues last and in the order of their queues: whoever comes first is
+        asked first what it wants, also where that is not known yet. rows: that were written since.
+        """
+        queued: list[tuple[float, float, tuple[int, float, int], str]] = []
+        for uid in uids:
+            track = self._state.tracks.get(uid)
+            resource = rows.get(uid) or (track.resource if track is not None else None)
+            if resource is None or '"queue":' not in resource.spec:
+                continue
+            spec = json.loads(resource.spec)
+            if "queue" not in spec:
+                continue  # it says so of something else
+            space, line = resource.namespace, self._lines.lines.get(spec["queue"])
+            turns = line is not None and line.rules.weights is not None
+            share = line.share(space) if line is not None else 0.0
+            served_s = line.served.get(space, 0.0) if line is not None and turns else 0.0
+            known: Mapping[str, Any] = (track.status.get("queued") if track else None) or {}  # type: ignore[assignment]
+            came_s = known.get("since", resource.created_at_s)
+            rank = (-rank_of(spec.get("priority", 0)), came_s, len(queued))
+            queued.append((share, served_s, rank, uid))
+        last = [it[-1] for it in sorted(queued)]
+        among = set(last)
+        return [*(it for it in uids if it not in among), *last]
 
     # -- passes --------------------------------------------------------------------------------
 
     def turn(self, work: Work, now_s: float) -> Turn | None:
         """What the next pass of this object asks; None: it is in no queue."""
-        me = _waiter(work, now_s)
-        return None if me is None else Turn(self._lines, me, now_s)
+        # Objects of one file come at one moment, and in the order in which they stand there.
+        came_s = max(now_s, self._came_s + SAME_MOMENT_S)
+        me = _waiter(work, came_s)
+        if me is None:
+            return None
+        if me.since_s == came_s:
+            self._came_s = came_s
+        return Turn(self._lines, me, now_s)
 
     def evicted(self, uid: str) -> Mapping[str, str]:
         """Which of its runs are to make room, and why."""
@@ -181,12 +215,15 @@ class Queues:
                 self._lines.use(name, namespace, ask, count=count, leaving=stopping)
         self._counted = counted
 
-    def _purge(self, cohort: list[Line]) -> None:
-        """Who is gone waits no more."""
-        names = {it.rules.name for it in cohort}
-        for waiter in list(self._lines.waiters.values()):
-            if waiter.queue in names and waiter.uid not in self._state.tracks:
-                self._lines.drop(waiter.uid)
+    def _next_up(self, cohort: list[Line], now_s: float) -> list[str]:
+        """Who is gone waits no more, and is asked no more."""
+        while True:
+            found = next_up(self._lines, cohort, now_s, most=WOKEN_MAX)
+            gone = [uid for uid in found if uid not in self._state.tracks]
+            if not gone:
+                return found
+            for uid in gone:
+                self._lines.drop(uid)
 
     def _running(self, cohort: list[Line]) -> Iterator[Running]:
         names = {it.rules.name for it in cohort}
@@ -226,6 +263,11 @@ class Queues:
                 for quota, used in zip(line.rules.quotas, line.used, strict=True)
             ],
             "running": sum(counted.values()),
+            "shares": {
+                name: [round(it, 6) for it in used]
+                for name, used in sorted(line.by_namespace.items())
+                if any(used)
+            },
             "waiting": line.waiting,
         }
 
@@ -244,29 +286,10 @@ def _rules(track: Track) -> Rules | None:
     """None: its own pass fails by it, and says so in its status."""
     resource = track.resource
     try:
-        spec = parse_spec(QUEUE, resource.spec)
+        parse_spec(QUEUE, resource.spec)
     except ValueError:
         return None
-    assert isinstance(spec, QueueSpec)
-    return rules_of(resource.name, spec)
-
-
-def rules_of(name: str, spec: QueueSpec) -> Rules:
-    """As plain data."""
-    return Rules(
-        name=name,
-        quotas=tuple(
-            Quota(it.resource, it.nominal, it.provider or "", it.borrowing_limit, it.lending_limit)
-            for it in spec.quotas
-        ),
-        cohort=spec.cohort or "",
-        strict=spec.strategy == "StrictFIFO",
-        overtake_s=spec.overtake_seconds,
-        within_queue=spec.preemption.within_queue == "LowerPriority",
-        reclaim=spec.preemption.reclaim_within_cohort,
-        weights=None if spec.fair_share is None else dict(spec.fair_share.weights),
-        suspend=spec.suspend,
-    )
+    return rules_in(resource.name, json.loads(resource.spec))
 
 
 def _waiter(work: Work, now_s: float) -> Waiter | None:
@@ -277,30 +300,23 @@ def _waiter(work: Work, now_s: float) -> Waiter | None:
     resource = track.resource
     known: Mapping[str, Any] = track.status.get("queued") or {}  # type: ignore[assignment]
     same = known.get("queue") == spec.queue and not revived(track.prior, resource.generation)
+    since_s, stands_since_s = now_s, now_s
+    if same:
+        since_s, stands_since_s = known["since"], known.get("waitingSince", now_s)
     return Waiter(
         uid=resource.uid,
         key=resource.key,
         queue=spec.queue,
         namespace=resource.namespace,
         priority=spec.rank,
-        since_s=known["since"] if same else now_s,
-        stands_since_s=known.get("waitingSince", now_s) if same else now_s,
+        since_s=since_s,
+        stands_since_s=stands_since_s,
     )
 
 
 def _told(track: Track) -> Waiter | None:
     """Who waited when the status was written; its pass says anew what it asks for."""
-    known: Mapping[str, Any] = track.status.get("queued") or {}  # type: ignore[assignment]
-    if track.work is None or "waitingSince" not in known:
+    if track.work is None:
         return None
     resource = track.resource
-    return Waiter(
-        uid=resource.uid,
-        key=resource.key,
-        queue=known["queue"],
-        namespace=resource.namespace,
-        priority=known["priority"],
-        since_s=known["since"],
-        stands_since_s=known["waitingSince"],
-        asks=tuple(ask_in(it) for it in known["asks"]),
-    )
+    return waiter_in(resource.uid, resource.key, resource.namespace, track.status)

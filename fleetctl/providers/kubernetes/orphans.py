@@ -62,7 +62,7 @@ class KubernetesOrphans:
         cluster = Cluster(link, _OURS, changed=lambda _: None)
         try:
             await cluster.ready(deadline_s=LIST_S)
-            await Ends().end(cluster, parts(orphan.handle)[0])
+            await Ends().end(cluster, *parts(orphan.handle))
         finally:
             await cluster.close()
 

@@ -287,6 +287,18 @@ class Reader:
         """About what the records of each object take in the store, by uid. Reads all of them."""
         return dict(self._rows(places.STATE_DB, "record_bytes", ()))
 
+    def series_bytes(self) -> dict[str, int]:
+        """About what the metrics of each object take, without the last of each; by uid."""
+        return dict(self._rows(places.STATE_DB, "series_bytes", ()))
+
+    def events_bytes(self) -> Iterator[tuple[str, int, float]]:
+        """(uid, bytes, time of the newest) of all that have more than one event."""
+        return self._rows(places.EVENTS_DB, "events_bytes", ())
+
+    def reuse_bytes(self) -> Iterator[tuple[str, int, float]]:
+        """(key of the object, bytes, time of the newest) of results that serve others."""
+        return self._rows(places.STATE_DB, "reuse_bytes", ())
+
     def gone_records(self) -> Iterator[tuple[str, str, str, str, int, float]]:
         """(uid, kind, name as it is shown, namespace, bytes, end) of every object that is gone."""
         return self._rows(places.STATE_DB, "gone_records", ())
@@ -299,6 +311,12 @@ class Reader:
     def durations(self, uid: str, *, limit: int) -> list[float]:
         """How many seconds the newest runs took that succeeded."""
         rows = self._rows(places.STATE_DB, "durations_of_object", (uid, limit))
+        return [seconds for (seconds,) in rows]
+
+    def durations_in_queue(self, queue: str, *, limit: int) -> list[float]:
+        """Seconds that the newest runs took which succeeded in it, whoever's they were."""
+        begins = f'{{"queue":"{queue}",%'
+        rows = self._rows(places.STATE_DB, "durations_of_queue", (begins, limit))
         return [seconds for (seconds,) in rows]
 
     def events(

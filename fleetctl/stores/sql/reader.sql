@@ -172,9 +172,16 @@ SELECT ended_at_s - started_at_s FROM runs JOIN resources USING (rid)
 WHERE uid = ? AND state = 3 AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
 ORDER BY run_id DESC LIMIT ?;
 
+-- name: durations_of_queue
+-- The parameter: how the words begin that tell what a run takes of the queue.
+SELECT ended_at_s - started_at_s FROM runs
+WHERE queued IN (SELECT word_id FROM words WHERE word LIKE ?) AND state = 3
+    AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
+ORDER BY run_id DESC LIMIT ?;
+
 -- name: namespaces
 -- Those in use, and how many objects of each kind they have. What belongs to none is left out.
-SELECT namespace, kind, count(*) FROM resources WHERE kind <> 'Provider'
+SELECT namespace, kind, count(*) FROM resources WHERE kind NOT IN ('Provider', 'Queue')
 GROUP BY namespace, kind ORDER BY namespace, kind;
 
 -- name: held_by_provider
@@ -201,3 +208,20 @@ FROM resources JOIN specs USING (rid)
 
 -- name: gone_records
 SELECT uid, kind, shown, namespace, bytes, gone_at_s FROM gone ORDER BY gone_at_s;
+
+-- name: series_bytes
+-- What `thin_to_last` in state.sql would take of each object, or a little more.
+SELECT uid, 60 * sum(reports - names) FROM (
+    SELECT rid, count(*) AS reports, count(DISTINCT metrics.name) AS names
+    FROM runs JOIN metrics USING (run_id) GROUP BY run_id
+) JOIN resources USING (rid) GROUP BY uid HAVING sum(reports - names) > 0;
+
+-- name: events_bytes
+-- Of each object: about what its events take, and when the newest of them was.
+SELECT uid, sum(length(message) + length(reason) + 100), max(at_s) FROM events
+GROUP BY uid HAVING count(*) > 1;
+
+-- name: reuse_bytes
+-- By the object that the results are of: about what they take, and when the newest was made.
+SELECT object, sum(coalesce(length(result), 0) + length(metrics) + 200), max(ended_at_s) FROM cache
+GROUP BY object;

@@ -150,6 +150,14 @@ DELETE FROM gone WHERE rid = ?;
 DELETE FROM metrics WHERE (run_id, seq) IN (SELECT run_id, seq
     FROM runs CROSS JOIN metrics USING (run_id) WHERE rid = ? LIMIT ?);
 
+-- name: thin_to_last
+-- A report goes where a later one of its run and name has a number.
+DELETE FROM metrics WHERE (run_id, seq) IN (SELECT old.run_id, old.seq
+    FROM resources CROSS JOIN runs USING (rid) CROSS JOIN metrics AS old USING (run_id)
+    WHERE uid = ? AND EXISTS (SELECT 1 FROM metrics AS later WHERE later.run_id = old.run_id
+        AND later.seq > old.seq AND later.name = old.name AND abs(later.value) < 9e999)
+    LIMIT ?);
+
 -- name: thin_checkpoints
 DELETE FROM checkpoints WHERE (run_id, step, path) IN (SELECT run_id, step, path
     FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? LIMIT ?);

@@ -20,6 +20,7 @@ _CODES = {RunState(name): code for code, name in enumerate(STATES)}
 _STATES = tuple(RunState(name) for name in STATES)
 _MASKS: dict[frozenset[RunState], int] = {}  # at most one for each set that the engine names
 _PAGE_RUNS = 1000
+THIN_STEP_MAX = 10_000  # metrics: some milliseconds
 
 
 class SqliteRuns:
@@ -94,6 +95,11 @@ class SqliteRuns:
     def calls_usd_of(self, uid: str) -> float:
         ((usd,),) = self._session.read("calls_usd", (uid,))
         return float(usd)
+
+    def thin(self, uid: str) -> bool:
+        state = self._session.writing()
+        done = state.execute(self._session.sql["thin_to_last"], (uid, THIN_STEP_MAX))
+        return done.rowcount == THIN_STEP_MAX
 
     def last_step(self, run: str) -> int | None:
         ((step,),) = self._session.read("last_step", (run,))

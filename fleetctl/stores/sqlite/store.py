@@ -59,6 +59,9 @@ class SqliteStore:
     def transaction(self) -> AbstractContextManager[None]:
         return self._session.transaction()
 
+    def shrink(self) -> bool:
+        return self._session.shrink()
+
     def close(self) -> None:
         self._session.close()
         if self._lock is not None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from hashlib import sha1
 
 from fleetctl.apply.request.options import Order
+from fleetctl.apply.write.letting_go import let_go
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.gitops.keeper import Kept, Reading
@@ -43,6 +44,11 @@ class Remote:
         self.trees[commit], self.branches[branch] = dict(tree), commit
         return commit
 
+    def fetch(self, commit: str) -> Tree:
+        if commit in self.lost:
+            raise Unavailable("the fetch broke off", reason="SourceUnreachable")
+        return self.trees[commit]
+
     async def answers(self) -> None:
         if self.hangs:
             await asyncio.get_running_loop().create_future()
@@ -67,9 +73,7 @@ class RemoteKeeper:
     async def read(self, source: Resource, spec: SourceSpec, commit: str) -> Reading:
         self._remote.fetched += 1
         await self._remote.answers()
-        if commit in self._remote.lost:
-            raise Unavailable("the fetch broke off", reason="SourceUnreachable")
-        claim, tree = claim_of(source, spec, commit), self._remote.trees[commit]
+        claim, tree = claim_of(source, spec, commit), self._remote.fetch(commit)
         documents = [Document(path, text, WHERE) for path, text in sorted(tree.items())]
         manifests = load([*documents, *values_of(claim, WHERE)], Chosen(claim.within))
         options: Order = replace(order_of(claim), parallelism={"local": 4})
@@ -87,7 +91,7 @@ class RemoteKeeper:
         return keeping.keep(self._store, reading, live, approved=approved, now_s=now_s)
 
     def release(self, source: Resource) -> tuple[Resource, ...]:
-        return keeping.release(self._store, source)
+        return let_go(self._store, source)
 
     async def forget(self, source: Resource) -> None:
         self.forgotten.append(source.uid)

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from fleetctl.apply.write import commit
+from fleetctl.manifest import Manifest
+from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.kinds.registry import KINDS
 from tests.unit.engine.fake_world import Fleet
 
 
@@ -41,7 +45,9 @@ async def test_a_queue_lets_as_much_start_as_its_quota_and_the_rest_waits_in_lin
         assert [live(fleet, name) for name in "abc"] == [2, 1, 0]
         waits = fleet.status("c")
         assert (waits["phase"], waits["reason"]) == ("Pending", "QueueFull")
-        assert waits["message"] == ("queue/gpu: 3 of 3 sandboxes is used, and the next run takes 1")
+        assert waits["message"] == (
+            "queue/gpu: 3 of 3 sandboxes are in use, and the next run takes 1"
+        )
         assert waits["activeSince"] is None
         stands = fleet.status("gpu")
         assert stands["quotas"] == [
@@ -98,10 +104,10 @@ async def test_what_a_run_takes_is_counted_by_sort_of_gpu_node_and_price() -> No
         await fleet.apply("Queue", "gpu", queue(*quotas))
         await fleet.apply("BatchJob", "a", job(3, gpu="A100:4"))
         assert live(fleet, "a") == 1
-        assert "4 of 6 usdPerHour is used" in fleet.status("a")["waitingOn"][0]
+        assert "4 of 6 usdPerHour are in use" in fleet.status("a")["waitingOn"][0]
         await fleet.apply("Queue", "gpu", queue(quotas[0]))
         assert live(fleet, "a") == 2
-        assert "8 of 8 gpu/A100 is used" in fleet.status("a")["waitingOn"][0]
+        assert "8 of 8 gpu/A100 are in use" in fleet.status("a")["waitingOn"][0]
         await fleet.apply("BatchJob", "cpu", job(3))
         assert live(fleet, "cpu") == 3
         await fleet.apply("BatchJob", "big", job(1, gpu="A100:16"))
@@ -229,3 +235,22 @@ async def test_a_sandbox_that_takes_tasks_in_turn_gives_way_to_a_higher_priority
         await fleet.settle()
         assert live(fleet, "high") == 1
         assert (fleet.status("low")["succeeded"], live(fleet, "low")) == (2, 0)
+
+
+async def test_of_objects_that_come_together_the_higher_priority_starts_first() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        manifests = [
+            (name, KINDS["BatchJob"].spec.model_validate(job(priority=priority)))
+            for name, priority in (("low", "low"), ("first", 0), ("second", 0), ("high", "high"))
+        ]
+        commit.apply(
+            fleet.store,
+            [Manifest("BatchJob", it, Metadata(name=it), spec, "f", 1) for it, spec in manifests],
+            fleet.clock.now_s(),
+        )
+        await fleet.settle()
+        for name in ("high", "first", "second", "low"):
+            assert live(fleet, name) == 1, name
+            fleet.local.finish(0, of=f"batchjob/{name}")
+            await fleet.later(1.0)

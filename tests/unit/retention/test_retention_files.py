@@ -5,6 +5,7 @@ held, and what goes leaves nothing half there.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.model import RunState
+from fleetctl.controllers.model import Metric, RunState
 from fleetctl.controllers.retention.limits import Limits, Sort
 from fleetctl.providers.local.assets import shelf
 from fleetctl.providers.rundir.logs import LogReader, past_s
 from fleetctl.retention import logs
+from fleetctl.stores.base import EventRow, Remembered
 from fleetctl.tracking.annotations import ORIGIN, REVISION
 from tests.unit.retention.disk_world import Disk
 
@@ -168,3 +170,26 @@ def test_an_object_that_another_one_needs_stays(disk: Disk) -> None:
     disk.object("free")
     disk.object("next", phase="Pending", spec='{"dependsOn": [{"job": "job-first"}]}')
     assert disk.goes(Sort.OBJECTS, ALL) == ["batchjob/job-free"]
+
+
+def test_records_are_of_objects_that_are_over_and_that_nobody_needs(disk: Disk) -> None:
+    for uid, phase in (("over", "Succeeded"), ("live", "Running"), ("prior", "Succeeded")):
+        disk.object(uid, phase=phase)
+        disk.run(uid, f"fl-{uid}")
+        told = [Metric(at, at, "loss", 1.0, 7.0) for at in range(3)]
+        events = [EventRow(uid, float(at), "Normal", "Said", f"{at}") for at in range(3)]
+        entry = Remembered("t", uid, "{}", "{}", "fl", f"batchjob/job-{uid}", 0, 1.0, 0.0, 50.0)
+        with disk.store.transaction():
+            run = next(run for run, _ in disk.store.runs.of(uid))
+            anyway = frozenset(RunState)
+            disk.store.runs.advance(run, from_states=anyway, metrics=told)
+            disk.store.events.record(events)
+            disk.store.cache.remember([entry])
+    prior = {"search": {"priorTrials": {"fromSweep": "job-prior"}}}
+    needs = json.dumps({**prior, "dependsOn": [{"job": "job-prior"}]})
+    disk.object("next", phase="Pending", spec=needs)
+    assert disk.goes(Sort.RUNS, ALL) == ["batchjob/job-over"]
+    assert disk.goes(Sort.EVENTS, ALL) == ["batchjob/job-over", "batchjob/job-prior"]
+    assert sorted(disk.goes(Sort.REUSE, ALL)) == [
+        "batchjob/job-live", "batchjob/job-over", "batchjob/job-prior",
+    ]  # fmt: skip

@@ -244,7 +244,7 @@ class Creating:
             told = wait is not None and wait.reason != "Queued"
             if told and time.monotonic() - since_s > SURE_AFTER_S:
                 return
-            await asyncio.sleep(min(0.5, max(0.0, until_s - loop.time())))
+            await asyncio.sleep(min(0.5, max(0.01, until_s - loop.time())))
 
     def _waiting(self, request: RunRequest, since_s: float) -> Unavailable:
         since = time.strftime("%H:%M:%S", time.gmtime(since_s))

@@ -122,11 +122,11 @@ class JobSandboxes:
     async def end(self, handle: str) -> None:
         """End the Job and its pod by their names, whatever a look-up says."""
         cluster = await self.cluster()
-        job, _ = parts(handle)
+        job, pod = parts(handle)
         self.ends.begun(handle)
         if (waiting := self._lines.pop(handle, None)) is not None:
             await waiting.channel.close()
-        await self.ends.end(cluster, job)
+        await self.ends.end(cluster, job, pod)
         self.ends.confirmed(handle)
         self._read.discard(handle)
 
