@@ -19,6 +19,8 @@ EXEMPT = "policy.fleetctl.dev/exempt"
 def _is_kind(value: str) -> str:
     if value not in KINDS:
         raise ValueError(f"it must be a kind: {', '.join(KINDS)}")
+    if value == "Policy":
+        raise ValueError("a policy is not held to policies")
     return value
 
 
