@@ -29,7 +29,8 @@ class Status(TypedDict, total=False):
     waitingOn: Annotated[Sequence[str], "what it waits for, the most telling first"]
     observedGeneration: Annotated[int, "the generation of the spec that this status tells of"]
     conditions: Annotated[
-        Sequence[Block], "Complete, Failed, Suspended, Skipped, BudgetOK, Warning, SpilledOver"
+        Sequence[Block],
+        "Complete, Failed, Suspended, Skipped, BudgetOK, Warning, SpilledOver; Ready of a Source",
     ]
     total: Annotated[int | None, "units that the spec asks for; null while it is unknown"]
     active: Annotated[int, "units with a live run"]
@@ -96,6 +97,11 @@ class Status(TypedDict, total=False):
         Sequence[Block],
         "of work with `dependsOn`: on, condition, state (Met, Waiting, Missing, Failed, Skipped)",
     ]
+    queued: Annotated[
+        Block,
+        "of work in a queue: queue, priority, since; waitingSince and asks (what one more run takes"
+        " at each place) while its queue lets no more of it start",
+    ]
     paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
     priorTrials: Annotated[
         Block, "of a Sweep with `priorTrials`: fromSweep; used, ended trials once they are known"
@@ -153,6 +159,36 @@ class Status(TypedDict, total=False):
     activeRuns: Annotated[Sequence[str], "of a Schedule: objects that it made and that run"]
     missed: Annotated[int, "of a Schedule: moments without an object; of one gap 1,001 at most"]
     times: Annotated[str, "of a Schedule: the line and the zone that `decidedUntil` is about"]
+    backup: Annotated[
+        Block,
+        "of Settings: nextTime, lastSuccessfulTime, file, bytes, lastFailureTime, failures, error",
+    ]
+    retained: Annotated[
+        Sequence[Block], "of Settings, after the last round: sort, items, bytes, freedBytes"
+    ]
+    quotas: Annotated[
+        Sequence[Block], "of a Queue: resource, provider, used, nominal, borrowed of each quota"
+    ]
+    shares: Annotated[
+        Mapping[str, Sequence[float]],
+        "of a Queue: what each namespace uses, in the order of quotas",
+    ]
+    running: Annotated[int, "of a Queue: sandboxes that are there"]
+    waiting: Annotated[int, "of a Queue: objects of which it lets no more start now"]
+    appliedRevision: Annotated[str, "of a Source: the commit that its objects are equal to"]
+    appliedGeneration: Annotated[int, "of a Source: its generation when that was applied"]
+    appliedAt: Annotated[Number | None, "of a Source: when that was"]
+    attemptedRevision: Annotated[str, "of a Source: the commit that was tried last"]
+    attemptedAt: Annotated[Number | None, "of a Source: when that was"]
+    lastError: Annotated[str, "of a Source: why the commit was not applied, with file and line"]
+    failingSince: Annotated[Number | None, "of a Source: when that began; null: it does not fail"]
+    objects: Annotated[int, "of a Source: how many it keeps"]
+    changed: Annotated[
+        Mapping[str, int], "of a Source, by its last commit: created, configured, pruned objects"
+    ]
+    unpruned: Annotated[int, "of a Source without `prune`: objects whose manifest went"]
+    drift: Annotated[Sequence[str], "of a Source: objects that somebody changed by hand"]
+    request: Annotated[str, "of a Source: the last `reconcile` by hand that was answered"]
     since: Annotated[Number, "of a Budget: when its period began"]
     until: Annotated[Number | None, "of a Budget: when its period ends"]
 
@@ -161,22 +197,23 @@ class Status(TypedDict, total=False):
 Text = Literal[
     "phase", "reason", "message", "hint", "notCached", "completedIndexes", "failedIndexes",
     "unwantedIndexes", "taskIndexes", "gpu", "isolation", "overBudget", "warning",
-    "cannotSucceed", "method", "stage", "state", "url",
+    "cannotSucceed", "method", "stage", "state", "url", "appliedRevision", "attemptedRevision",
+    "lastError", "request",
 ]  # fmt: skip
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
     "refused", "stopped", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
-    "frontSize", "missed",
+    "frontSize", "missed", "running", "waiting", "objects", "unpruned",
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage", "latency",
+    "usage", "latency", "queued", "backup", "shares",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",
     "workingSince", "since", "until", "lastScheduleTime", "lastSuccessfulTime",
-    "nextScheduleTime", "decidedUntil",
+    "nextScheduleTime", "decidedUntil", "appliedAt", "attemptedAt", "failingSince",
 ]  # fmt: skip
 
 

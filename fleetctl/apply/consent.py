@@ -6,7 +6,9 @@ Called between propose and commit. The one who asks is the CLI; without a termin
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
 
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change
 from fleetctl.apply.predictions.asked import asked_about
@@ -28,28 +30,54 @@ class NeedsConsent(Refused):
         self.losses = tuple(losses)
 
 
+class Sort(StrEnum):
+    """What is lost: running work, the time of finished work, data; or a question without a loss."""
+
+    AGAIN = "again"
+    RUNNING = "running"
+    DATA = "data"
+    ASKED = "asked"
+
+
+class Loss(NamedTuple):
+    """spares: `rollout: FinishRunning` would let some of it end first."""
+
+    sort: Sort
+    sentence: str
+    spares: bool = False
+
+
+def losses_of(change: Change, approved: Collection[str], now_s: float) -> Iterator[Loss]:
+    """What of one object would be lost beyond what is approved; see `check`."""
+    if _stakes(change) and _again_of(change) not in approved:
+        yield Loss(Sort.AGAIN, f"{change.key}: {_cause(change)}{_redone(change)}")
+    doomed = [run for run in change.destroyed if run.name not in approved]
+    if doomed:
+        spares = change.impact is not None and change.impact.spared > 0
+        text = f"{change.key}: {_cause(change)}{_loss(change, doomed, now_s)}"
+        yield Loss(Sort.RUNNING, text, spares)
+    if change.outcome == PRUNED and deletes_data(change.after) and change.key not in approved:
+        text = f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)"
+        yield Loss(Sort.DATA, text)
+    for name, question in asked_about(change):
+        if name not in approved:
+            yield Loss(Sort.ASKED, question)
+
+
 def check(changes: Sequence[Change], approved: Collection[str], now_s: float) -> None:
     """Raises NeedsConsent when work or data would be lost beyond what is approved.
 
     approved: names of runs and keys of objects that a person has seen going, in a saved plan.
     """
-    losses: list[str] = []
-    spares = keeps = False
-    for change in changes:
-        if _stakes(change) and _again_of(change) not in approved:
-            losses.append(f"{change.key}: {_cause(change)}{_redone(change)}")
-            keeps = True
-        doomed = [run for run in change.destroyed if run.name not in approved]
-        if doomed:
-            losses.append(f"{change.key}: {_cause(change)}{_loss(change, doomed, now_s)}")
-            spares = spares or (change.impact is not None and change.impact.spared > 0)
-        if change.outcome == PRUNED and deletes_data(change.after) and change.key not in approved:
-            losses.append(f"{change.key}: pruning it deletes its data (deletionPolicy is Delete)")
-        losses.extend(loss for name, loss in asked_about(change) if name not in approved)
+    losses = [it for change in changes for it in losses_of(change, approved, now_s)]
     if losses:
-        rest = ", or --rollout=FinishRunning to let running work end first" if spares else ""
-        rest += ", or --keep-finished to leave finished work as it is" if keeps else ""
-        raise NeedsConsent(losses, hint=f"add --yes to do it all the same{rest}")
+        rest = ", or --rollout=FinishRunning to let running work end first"
+        rest = rest if any(it.spares for it in losses) else ""
+        if any(it.sort is Sort.AGAIN for it in losses):
+            rest += ", or --keep-finished to leave finished work as it is"
+        raise NeedsConsent(
+            [it.sentence for it in losses], hint=f"add --yes to do it all the same{rest}"
+        )
 
 
 def approvable(changes: Sequence[Change]) -> list[str]:

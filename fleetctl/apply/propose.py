@@ -119,10 +119,8 @@ def propose(
     changes += revived(stored, moving, manifests, options)
     if options.pruning is not None:
         kept = {manifest.key for manifest in manifests}
-        within = {
-            options.namespace,
-            *(it.namespace for it in manifests if KINDS[it.kind].namespaced),
-        }
+        namespaced = (it.namespace for it in manifests if KINDS[it.kind].namespaced)
+        within = None if options.everywhere else {options.namespace, *namespaced}
         for doomed in pruned(stored, options.applyset, kept, options.pruning, within):
             for row in (*_made_by(stored, doomed), doomed):
                 gone = replace(row, deleted_at_s=now_s)

@@ -23,10 +23,13 @@ ALWAYS_ALLOWED = 1
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """How much may go at once: a number of objects, or a share of the set; neither = the guard."""
+    """How much may go at once: a number of objects, or a share of the set; neither = the guard.
+    said: how a person says another number.
+    """
 
     most: int | None = None
     share: float | None = None
+    said: str = "--max-prune {}"
 
     def allowed(self, members: int) -> int:
         if self.most is not None:
@@ -41,10 +44,10 @@ def pruned(
     applyset: str,
     kept: Collection[str],
     pruning: Pruning,
-    namespaces: Collection[str] = (DEFAULT_NAMESPACE,),
+    namespaces: Collection[str] | None = (DEFAULT_NAMESPACE,),
 ) -> list[Resource]:
     """Objects of the set in these namespaces that no manifest names, what was made last first:
-    users before what they use. kept: the keys that manifests name.
+    users before what they use. kept: the keys that manifests name. namespaces: None = all.
 
     Raises Refused when more would go than the guard lets.
     """
@@ -53,7 +56,7 @@ def pruned(
         for it in stored.resources.list()
         if it.deleted_at_s is None
         and it.labels.get(APPLYSET) == applyset
-        and it.namespace in namespaces
+        and (namespaces is None or it.namespace in namespaces)
     ]
     doomed = [it for it in reversed(members) if it.key not in kept]
     allowed = pruning.allowed(len(members))
@@ -61,7 +64,7 @@ def pruned(
         raise Refused(
             f"{len(doomed)} of the {len(members)} objects of apply set `{applyset}` are no longer "
             f"in the files, and at most {allowed} may be pruned: {_names(doomed)}",
-            hint=f"--max-prune {len(doomed)} lets them go; nothing was changed",
+            hint=f"{pruning.said.format(len(doomed))} lets them go; nothing was changed",
         )
     return doomed
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
-from fleetctl.apply.change import PRUNED, Change, outcomes_of
+from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of
 from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
+from fleetctl.apply.kept import refuse_kept
 from fleetctl.apply.policies.told import refuse as refuse_denied
 from fleetctl.apply.policies.told import warnings_of
 from fleetctl.apply.predictions.predict import ANYWAY, allowed, predicted, refuse, worth_a_look
@@ -35,6 +36,7 @@ from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.hurry import hurry, hurry_object
 from fleetctl.manifest import load
 from fleetctl.specs.blocks.common import work_in
+from fleetctl.specs.blocks.notify import secrets_in
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
@@ -179,6 +181,10 @@ class Receiver:
         changes = noted(self._changes(manifests, replace(options, costs=costs)), forecasts)
         refuse_denied(changes, manifests)
         expect(request, state.store, changes)
+        if not request.get("override"):
+            named = {it.key for it in manifests}
+            moved = (it for it in changes if it.outcome == CONFIGURED and it.key in named)
+            refuse_kept(it.before for it in moved if it.before is not None)
         if request.get("dryRun"):
             return changes
         if not request.get("yes"):
@@ -229,8 +235,10 @@ class Receiver:
         does not have them.
         """
         for manifest in manifests:
-            template = getattr(work_in(manifest.spec), "template", None)
-            for name in template.secrets if template is not None else ():
+            work = work_in(manifest.spec)
+            template = getattr(work, "template", None)
+            told = [name for _, _, name in secrets_in(getattr(work, "notify", ()))]
+            for name in (*(template.secrets if template is not None else ()), *told):
                 stored = self._state.store.resources.get("Secret", name, manifest.namespace)
                 if stored is not None:
                     spec = parse_spec("Secret", stored.spec)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from fleetctl.apply.kept import refuse_kept
 from fleetctl.apply.request.fields import Reply, Request, keys_in, list_in, orphan_of, ranges_of
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.retry import Choice, retry
@@ -48,8 +50,10 @@ class Verbs:
         results = []
         keys = keys_in(request)
         store = self._state.store
-        for wanted in keys:
-            commit.find(store, *wanted)  # all are there, or none is deleted
+        # All are there, or none is deleted.
+        rows = [commit.find(store, *wanted) for wanted in keys]
+        if not request.get("override"):
+            refuse_kept(rows)
         waiting = {wanted: self._waiting(wanted, keys) for wanted in keys}
         for kind, name, namespace in keys:
             now_s = self._state.clock.now_s()
@@ -107,6 +111,22 @@ class Verbs:
             self._state.poke(uid)
         return {"ok": True, "results": results}
 
+    async def reconcile(self, request: Request) -> Reply:
+        """Sources look at their repositories now; their statuses tell when they have."""
+        results = []
+        keys = keys_in(request)
+        for kind, name, namespace in keys:
+            if kind != "Source":
+                raise UsageError(f"{object_key(kind, name, namespace)} is not a Source")
+            commit.find(self._state.store, kind, name, namespace)
+        for _, name, namespace in keys:
+            asked, yes = token_hex(6), request.get("yes") is True
+            store = self._state.store
+            row = commit.reconcile(store, name, asked, approved=yes, namespace=namespace)
+            self._state.poke(row.uid)
+            results.append({"key": row.key, "request": asked})
+        return {"ok": True, "results": results}
+
     async def suspend(self, request: Request) -> Reply:
         return self._set_suspend(request, wanted=True)
 
@@ -117,6 +137,8 @@ class Verbs:
         state = self._state
         results = []
         word = "suspended" if wanted else "resumed"
+        if not request.get("override"):
+            refuse_kept(commit.find(state.store, *it) for it in keys_in(request))
         for kind, name, namespace in keys_in(request):
             changed = commit.suspend(
                 state.store,

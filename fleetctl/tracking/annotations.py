@@ -40,16 +40,24 @@ RETRIED = "fleetctl.dev/retried"
 # since the epoch; empty where somebody asked for it by hand.
 SCHEDULED_BY = "fleetctl.dev/scheduled-by"
 SCHEDULED_AT = "fleetctl.dev/scheduled-at"
+# Of what a Source keeps: which one, and what it made of it; see ownership.py.
+KEPT_BY = "fleetctl.dev/kept-by"
+# On a Source: the last request by hand to look at once, and the commit whose losses one allows.
+RECONCILE = "fleetctl.dev/reconcile"
+APPROVED = "fleetctl.dev/approved-revision"
 
 NOTES = (
+    APPROVED,
     ESTIMATE,
     FINISHING,
     FUNCTION,
     KEPT,
+    KEPT_BY,
     MODELS,
     ORIGIN,
     PARAMS,
     PRIOR,
+    RECONCILE,
     RELEASED,
     RERUN,
     RESULTS,

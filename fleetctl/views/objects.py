@@ -39,6 +39,11 @@ TIME_KEYS = (
     "lastSuccessfulTime",
     "nextScheduleTime",
     "decidedUntil",
+    "nextTime",
+    "lastFailureTime",
+    "appliedAt",
+    "attemptedAt",
+    "failingSince",
 )
 
 
@@ -186,6 +191,8 @@ def _status(seen: View, now_s: float) -> dict[str, object]:
         at_s = newest.get("at")
         shown = timestamp(at_s) if isinstance(at_s, (int, float)) else at_s
         status["checkpoint"] = {**newest, "at": shown}
+    if kept := seen.map("backup"):
+        status["backup"] = dated(kept)
     if seen.conditions:
         status["conditions"] = [dated(condition) for condition in seen.conditions]
     if seen.resource.deleted_at_s is not None:
@@ -243,6 +250,8 @@ def fix(seen: View) -> str:
     hint = seen.text("hint")
     if hint and why(seen):
         return hint
+    if seen.text("reason") == "RevisionRefused":
+        return "push a commit that mends it"
     if "Refused" in seen.text("reason"):
         return "change the manifest and apply it again"
     if seen.phase == FAILED and seen.count("failed"):

@@ -82,6 +82,12 @@ KINDS: dict[str, Kind] = {
         "fleetctl.specs.kinds.schedule:ScheduleSpec",
         starts=True,
     ),
+    "Queue": Kind(
+        "Queue", "queues", ("q",), "fleetctl.specs.kinds.queue:QueueSpec", namespaced=False
+    ),
+    "Source": Kind(
+        "Source", "sources", ("src",), "fleetctl.specs.kinds.source:SourceSpec", starts=True
+    ),
     "Volume": Kind("Volume", "volumes", ("vol",), "fleetctl.specs.kinds.volume:VolumeSpec"),
     "Function": Kind(
         "Function", "functions", ("fn",), "fleetctl.specs.kinds.function:FunctionSpec"
@@ -90,6 +96,9 @@ KINDS: dict[str, Kind] = {
         "Endpoint", "endpoints", ("ep",), "fleetctl.specs.kinds.endpoint:EndpointSpec"
     ),
     "Budget": Kind("Budget", "budgets", ("bud",), "fleetctl.specs.kinds.budget:BudgetSpec"),
+    "Notifier": Kind(
+        "Notifier", "notifiers", ("nt",), "fleetctl.specs.kinds.notifier:NotifierSpec"
+    ),
     "Secret": Kind(
         "Secret", "secrets", (), "fleetctl.specs.kinds.secret:SecretSpec", files=("fromFile",)
     ),
@@ -105,6 +114,13 @@ KINDS: dict[str, Kind] = {
         "providers",
         ("prov",),
         "fleetctl.specs.kinds.provider:ProviderSpec",
+        namespaced=False,
+    ),
+    "Settings": Kind(
+        "Settings",
+        "settings",
+        ("setting",),
+        "fleetctl.specs.kinds.settings:SettingsSpec",
         namespaced=False,
     ),
 }

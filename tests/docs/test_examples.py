@@ -32,7 +32,11 @@ RUN_BY_A_TEST = {
     "chain.yaml",
     "budget.yaml",
     "schedule.yaml",
+    "settings.yaml",
+    "notify.yaml",
     "policy.yaml",
+    "queue.yaml",
+    "source.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
@@ -51,7 +55,7 @@ RUN_BY_A_TEST = {
 }
 
 
-HEARD_WAIT_S = 60.0
+HEARD_WAIT_S = 240.0
 
 
 def test_every_example_has_a_test_that_runs_it() -> None:
@@ -90,15 +94,73 @@ def test_a_chain_takes_results_from_one_job_to_the_next(fleet: Fleet) -> None:
     ]
 
 
+def test_a_program_of_this_machine_is_told_when_the_work_is_over(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path / "home", {"HOME": str(tmp_path)})
+    fleet.apply("notify.yaml")
+    told, end_s = tmp_path / "notices.jsonl", time.monotonic() + HEARD_WAIT_S
+    while not (told.exists() and told.read_text().endswith("}\n")):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    (line,) = told.read_text().splitlines()
+    data = json.loads(line)["data"]
+    assert (data["name"], data["event"], data["counts"]["succeeded"]) == ("squares", "Succeeded", 3)
+    while "Delivered" not in fleet.ok("get", "notices"):
+        assert time.monotonic() < end_s
+    assert "Succeeded delivered" in fleet.ok("describe", "job/squares")
+    fleet.close()
+
+
+def test_a_queue_lets_all_of_its_work_be_done(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "queue.yaml"))
+    fleet.ok("wait", "job/nightly", "job/paper")
+    assert [row["result"] for row in fleet.results("job/nightly")] == [
+        {"shard": it} for it in range(3)
+    ]
+    assert fleet.status("job/paper")["queued"]["priority"] == 1000
+    assert "sandboxes" in fleet.ok("get", "queues")
+
+
+def test_a_repository_is_kept_applied(fleet: Fleet, tmp_path: Path) -> None:
+    tree = tmp_path / "fleet"
+    (tree / "fleet").mkdir(parents=True)
+    shutil.copy(EXAMPLES / "hello.yaml", tree / "fleet")
+    author = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", "-C", str(tree), *author, *words], check=True)
+    text = (EXAMPLES / "source.yaml").read_text("utf-8")
+    local = text.replace("https://git.example.org/team/fleet.git", f"file://{tree}")
+    assert local != text
+    fleet.ok("apply", "-f", "-", stdin=local)
+    fleet.ok("wait", "source/fleet", "--for", "condition=Ready", "--timeout", "300s")
+    fleet.ok("wait", "job/hello")
+    refused = fleet.run("set", "job/hello", "parallelism=1")
+    assert refused.code == 3 and "is kept by source/fleet: `fleet/hello.yaml:" in refused.talk
+    assert fleet.run("diff", "source/fleet").code == 0
+    assert "is equal to" in fleet.ok("reconcile", "source/fleet")
+    fleet.ok("delete", "source/fleet", "--yes")
+    assert "hello" not in fleet.ok("get", "jobs")
+
+
 def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:
     fleet.ok("apply", "-f", str(EXAMPLES / "schedule.yaml"))
     assert "0 3 * * *  Europe/Berlin  False" in fleet.ok("get", "schedules")
     fleet.ok("create", "job", "tonight", "--from", "schedule/evaluate")
-    fleet.ok("wait", "job/tonight", "--timeout", "60s")
+    fleet.ok("wait", "job/tonight", "--timeout", "400s")
     found = [row["result"] for row in fleet.results("job/tonight")]
     assert found == [{"suite": "arithmetic", "passed": 10}, {"suite": "grammar", "passed": 7}]
     fleet.ok("delete", "schedule/evaluate")
     assert fleet.run("get", "job/tonight").code == 4, "what it made goes with it"
+
+
+def test_settings_hold_for_what_is_over_and_for_backups(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "settings.yaml"))
+    limits = {
+        it["sort"]: it["limits"] for it in json.loads(fleet.ok("gc", "--dry-run", "-o", "json"))
+    }
+    assert limits["logs"] == {"maxAge": 14 * 86_400.0, "maxSize": 2 << 30, "keepLast": 10}
+    assert "0 3 * * *" in fleet.ok("get", "settings")
+    fleet.ok("gc")
+    fleet.ok("delete", "settings/default")
 
 
 def test_a_policy_binds_whoever_writes(fleet: Fleet) -> None:

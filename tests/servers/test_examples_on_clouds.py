@@ -61,7 +61,10 @@ ELSEWHERE = (
     *("sweep-wandb.yaml", "sweep-wandb-account.yaml"),
     *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml", "served-model.yaml"),
     "schedule.yaml",  # it runs by a clock
+    "settings.yaml",  # it runs nothing
+    "notify.yaml",  # it tells a program of this machine
     "policy.yaml",  # what it says is of no provider
+    "source.yaml",
 )
 
 

@@ -23,6 +23,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import ESTIMATE
+from fleetctl.tracking.ownership import SET_PREFIX
 from fleetctl.tracking.sources import Looked, Sources
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Order:
     looked: Mapping[str, Looked] = field(default_factory=dict)  # key -> what its source is now
     sources: Sources | None = None  # who tells how a source differs from what was applied
     namespace: str = DEFAULT_NAMESPACE  # where documents go that name none
+    everywhere: bool = False  # what is pruned may be in any namespace
     # What each object may cost, by key, for policies; None: nobody has reckoned it yet.
     costs: Mapping[str, Estimate] | None = None
     unjudged: bool = False  # it comes of ourselves, and policies have no say in it
@@ -63,6 +65,11 @@ def order_of(request: Request) -> Order:
         raise UsageError(
             f"`{applyset}` cannot name an apply set",
             hint="write lower case letters, digits, `-` and `.`, at most 63",
+        )
+    if applyset.startswith(SET_PREFIX):
+        raise UsageError(
+            f"`{applyset}` is the apply set of a Source",
+            hint="change its repository, or give your set another name",
         )
     rollout = _text(request, "rollout")
     if rollout and rollout not in ROLLOUTS:

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.propose import commit, propose
 from fleetctl.apply.request.options import Order
+from fleetctl.apply.write.letting_go import let_go
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.kinds.schedule import ScheduleSpec
+from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import EventRow, Store
-from fleetctl.tracking.annotations import SCHEDULED_BY
+from fleetctl.tracking.annotations import APPROVED, RECONCILE
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -57,14 +59,14 @@ def delete(
     orphans: bool = False,
 ) -> str:
     """Mark it as deleted; the row stays until everything of it is confirmed gone. Returns the uid.
-    orphans: what a schedule made stays, and is its own from now on.
+    orphans: what a schedule made or a Source kept stays, and is its own from now on.
 
     Raises NotFound.
     """
     resource = find(store, kind, name, namespace)
     with store.transaction():
         if orphans:
-            _let_go(store, resource)
+            let_go(store, resource)
         store.resources.put(
             replace(resource, deleted_at_s=now_s), expected_version=resource.version
         )
@@ -74,13 +76,6 @@ def delete(
             [EventRow(resource.uid, now_s, "Normal", "Deleted", "deletion asked for")]
         )
     return resource.uid
-
-
-def _let_go(store: Store, schedule: Resource) -> None:
-    for row in store.resources.list():
-        if row.annotations.get(SCHEDULED_BY) == schedule.uid:
-            notes = {k: it for k, it in row.annotations.items() if k != SCHEDULED_BY}
-            store.resources.put(replace(row, annotations=notes), expected_version=row.version)
 
 
 def suspend(
@@ -95,7 +90,7 @@ def suspend(
     """Set or clear spec.suspend; False when it was so already. Raises NotFound and UsageError."""
     resource = find(store, kind, name, namespace)
     spec = parse_spec(resource.kind, resource.spec)
-    if not isinstance(spec, Execution | ScheduleSpec):
+    if not isinstance(spec, Execution | ScheduleSpec | SourceSpec):
         raise UsageError(f"a {kind} has nothing to suspend; it runs no work")
     if spec.suspend == wanted:
         return False
@@ -110,6 +105,21 @@ def suspend(
         store.resources.put(changed, expected_version=resource.version)
         store.events.record([EventRow(resource.uid, now_s, "Normal", word, message)])
     return True
+
+
+def reconcile(
+    store: Store, name: str, request: str, *, approved: bool, namespace: str = DEFAULT_NAMESPACE
+) -> Resource:
+    """Ask a Source to look at its repository now. request: a name that its status tells once that
+    is done. approved: what the commit destroys may be destroyed. Raises NotFound.
+    """
+    source = find(store, "Source", name, namespace)
+    notes = {key: it for key, it in source.annotations.items() if key != APPROVED}
+    notes |= {RECONCILE: request} | ({APPROVED: request} if approved else {})
+    with store.transaction():
+        return store.resources.put(
+            replace(source, annotations=notes), expected_version=source.version
+        )
 
 
 def find(store: Store, kind: str, name: str, namespace: str = DEFAULT_NAMESPACE) -> Resource:

@@ -23,6 +23,7 @@ from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
     add_manifests,
+    add_override,
     add_policies,
     add_set,
 )
@@ -134,6 +135,7 @@ def _add_consequences(made: Parser) -> None:
     made.add_argument(
         "--take-over", action="store_true", help="with --applyset: also what is in another set"
     )
+    add_override(made)
 
 
 def run(args: Namespace, screen: Screen) -> int:

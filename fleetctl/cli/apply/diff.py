@@ -17,9 +17,10 @@ from fleetctl.cli.command.flags import (
     said_namespace,
 )
 from fleetctl.cli.output.render import Screen
-from fleetctl.common.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe
+from fleetctl.views.kinds import target
 
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change
@@ -30,15 +31,17 @@ CONTEXT_LINES = 3
 
 
 PAGE = """\
--f FILE|DIR|URL|- [-f ...] [-R] [--prune --applyset NAME]
+-f FILE|DIR|URL|- [-f ...] [-R] [--prune --applyset NAME] | source/NAME
 
-Show how what is stored differs from what these files say: a unified diff of spec,
-labels and annotations for each object. Needs no controller and changes nothing.
+Show how what is stored differs from what these files say, or the newest commit of a
+Source: a unified diff of spec, labels and annotations for each object. Needs no
+controller and changes nothing.
 
 examples:
   fleetctl diff -f sweep.yaml
   fleetctl diff -f jobs/ --prune --applyset nightly
   fleetctl diff -f sweep.yaml && echo nothing to apply
+  fleetctl diff source/fleet
 
 exit codes:
   0 no difference, 1 differences, 2 or more an error (as kubectl's)
@@ -47,7 +50,8 @@ exit codes:
 
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
-    add_manifests(made)
+    made.add_argument("source", nargs="?", metavar="source/NAME", help="instead of files")
+    add_manifests(made, required=False)
     add_set(made)
     made.add_argument("--applyset", default="", metavar="NAME", help="as apply has it")
     made.add_argument(
@@ -74,6 +78,11 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | None]:
     """The differences, and why an apply of them would be refused."""
+    if bool(args.source) == bool(args.files):
+        hint = "`fleetctl diff -f FILE`, or `fleetctl diff source/NAME`"
+        raise UsageError("`fleetctl diff` takes either -f FILE or one Source", hint=hint)
+    if args.source:
+        return _of_source(args, screen), None
     from fleetctl.cli.apply.predictions import foreseen
     from fleetctl.cli.apply.propose import proposed
     from fleetctl.manifest.problems import ManifestErrors
@@ -95,6 +104,18 @@ def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | 
         screen.warn(safe(warning))
     lines = [line for change in found.changes for line in difference(change)]
     return lines, ManifestErrors(wrong) if wrong else None
+
+
+def _of_source(args: Namespace, screen: Screen) -> list[str]:
+    from fleetctl.cli.apply.of_source import changes_of
+    from fleetctl.stores.read.read_only import open_readonly
+
+    state_dir = home()
+    with open_readonly(state_dir) as stored:
+        changes, warnings = changes_of(state_dir, stored, target(args.source, args.namespace))
+    for warning in warnings:
+        screen.warn(safe(warning))
+    return [line for change in changes for line in difference(change)]
 
 
 def difference(change: Change) -> Iterator[str]:

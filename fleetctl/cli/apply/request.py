@@ -57,6 +57,7 @@ def order_of(args: Namespace) -> dict[str, object]:
         "prune": args.prune,
         "maxPrune": args.max_prune,
         "takeOver": args.take_over,
+        "override": getattr(args, "override", False),
         "allowMissing": args.allow_missing,
         "waitForCapacity": args.wait_for_capacity,
         "dryRun": args.dry_run == SERVER,

@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.apply.consent import accepts
-from fleetctl.cli.change.schedules import running_of
-from fleetctl.cli.command.flags import Parser, add_labels, add_recursive, add_variables
+from fleetctl.cli.change.owned import going_with
+from fleetctl.cli.command.flags import (
+    Parser,
+    add_labels,
+    add_override,
+    add_recursive,
+    add_variables,
+)
 from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
 from fleetctl.cli.output.render import Screen
@@ -34,8 +40,8 @@ Stop the work of objects and remove them with their logs. What they cost, came t
 and said stays in `cost`, `query` and `events --deleted` (90 days by default).
 Returns when all of it is confirmed gone. Volumes keep their data unless they say
 `deletionPolicy: Delete`; then, and with --all, it asks first, and without a
-terminal it refuses. What a schedule made goes with it: it asks where some of that
-runs, and `--cascade orphan` leaves all of it.
+terminal it refuses. What a schedule made goes with it, and what a Source with `prune`
+keeps: it asks where some of that runs, and `--cascade orphan` leaves all of it.
 
 examples:
   fleetctl delete job/chunks
@@ -75,7 +81,7 @@ def parser(verb: str) -> Parser:
         "--cascade",
         choices=("background", "orphan"),
         default="background",
-        help="whether what a schedule made goes with it (background), or stays (orphan)",
+        help="whether what a schedule made, or a Source keeps, goes with it or stays (orphan)",
     )
     made.add_argument(
         "--force",
@@ -85,6 +91,7 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "--no-wait", action="store_true", help="return as soon as the deletion is stored"
     )
+    add_override(made)
     made.add_argument("--timeout", type=duration_s, metavar="TIME", help="stop waiting after this")
     return made
 
@@ -101,7 +108,7 @@ def run(args: Namespace, screen: Screen) -> int:
                 screen.talk("no object has such labels" if args.selector else "there is nothing")
             return 0
         _consent(found, reading, args, screen)
-        _ask(state_dir, found, reading, screen, cascade=args.cascade)
+        _ask(state_dir, found, reading, screen, args)
         if args.force:
             _abandon(state_dir, found, screen)
         if args.no_wait:
@@ -183,7 +190,7 @@ def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen
         and seen.spec().get("deletionPolicy") == "Delete"
     ]
     if args.cascade != "orphan":
-        losses += [it for seen in views if seen is not None for it in running_of(seen, reading)]
+        losses += [it for seen in views if seen is not None for it in going_with(seen, reading)]
     if not losses or args.yes:
         return
     if "-" in args.files or not accepts(losses, screen):
@@ -191,7 +198,7 @@ def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen
 
 
 def _ask(
-    state_dir: Path, found: dict[str, Target], reading: Reading, screen: Screen, *, cascade: str
+    state_dir: Path, found: dict[str, Target], reading: Reading, screen: Screen, args: Namespace
 ) -> None:
     """Store the spec; objects that are being deleted already are only waited for. What waits for
     them is told.
@@ -199,7 +206,10 @@ def _ask(
     views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
     keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
     if keys:
-        reply = spawn.demand(state_dir, {"verb": "delete", "keys": keys, "cascade": cascade})
+        request = {"verb": "delete", "keys": keys, "cascade": args.cascade}
+        if args.override:
+            request["override"] = True
+        reply = spawn.demand(state_dir, request)
         results = reply.get("results")
         for one in map(mapping, results if isinstance(results, list) else []):
             if message := one.get("message"):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.cli.change.set import add_losses, store
-from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.flags import Parser, add_override
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import FleetctlError, UsageError
 from fleetctl.common.home import home
@@ -50,6 +50,7 @@ def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     made.add_argument("object", metavar="KIND/NAME", help="what to edit")
     add_losses(made)
+    add_override(made)
     return made
 
 
@@ -72,6 +73,7 @@ def run(args: Namespace, screen: Screen) -> int:
                 "generation": seen.resource.generation,
                 "spec": after["spec"],
                 "yes": args.yes,
+                **({"override": True} if args.override else {}),
                 **{name: _differences(before, after, name) for name in ("labels", "annotations")},
             }
             store({**request, "rollout": args.rollout} if args.rollout else request, screen)

@@ -6,7 +6,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 
 from fleetctl.cli.change.set import store
-from fleetctl.cli.command.flags import Parser, add_labels
+from fleetctl.cli.command.flags import Parser, add_labels, add_override
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import kinds_before_labels, target_seen, with_labels
 from fleetctl.common.errors import Conflict, NotFound, UsageError
@@ -49,6 +49,7 @@ def parser(verb: str) -> Parser:
     add_labels(made, "of the kind that is named, or of `all`, those with these labels")
     made.add_argument("--all", action="store_true", help="every object of the kind, or of `all`")
     made.add_argument("--overwrite", action="store_true", help="also what has another value")
+    add_override(made)
     return made
 
 
@@ -67,6 +68,8 @@ def run(args: Namespace, screen: Screen) -> int:
             _refuse_overwriting(seen, noun, changes)
     for seen in views:
         request: dict[str, object] = {"verb": "set", "key": seen.key, noun: changes}
+        if args.override:
+            request["override"] = True
         store(request, screen)
     return 0
 

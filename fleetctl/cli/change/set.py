@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from fleetctl.cli.apply.consent import agreed
-from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.flags import Parser, add_override
 from fleetctl.cli.command.values import count, rollout
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import UsageError
@@ -63,6 +63,7 @@ def parser(verb: str) -> Parser:
             "--parallelism", type=count, required=True, metavar="N", help="runs at the same time"
         )
     add_losses(made)
+    add_override(made)
     return made
 
 
@@ -83,6 +84,8 @@ def run(args: Namespace, screen: Screen) -> int:
         raise UsageError(f"{wanted.key} runs nothing, so there is nothing to scale")
     fields = args.fields if args.verb == "set" else [f"parallelism={args.parallelism}"]
     request = {"verb": "set", "key": wanted.key, "fields": fields, "yes": args.yes}
+    if args.override:
+        request["override"] = True
     if args.rollout:
         request["rollout"] = args.rollout
     store(request, screen)

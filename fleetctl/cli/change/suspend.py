@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 from fleetctl.cli.apply.consent import accepts
-from fleetctl.cli.command.flags import Parser
+from fleetctl.cli.command.flags import Parser, add_override
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused, UsageError
@@ -24,7 +24,7 @@ _SUMMARY = {
 Stop the running tasks and start none until resumed. Finished tasks stay finished.
 On a terminal it asks before work is lost; `fleetctl scale KIND/NAME --parallelism 0
 --rollout FinishRunning` lets it end. Of a schedule nothing is stopped: it makes
-nothing new until resumed.""",
+nothing new until resumed, and a Source changes nothing.""",
     "resume": "Let suspended objects go on; stopped tasks start again without losing an attempt.",
 }
 _PAGE = """\
@@ -50,6 +50,7 @@ def parser(verb: str) -> Parser:
         made.add_argument(
             "-y", "--yes", action="store_true", help="do not ask before running work is lost"
         )
+    add_override(made)
     made.add_argument("objects", nargs="+", metavar="KIND/NAME", help="what to " + verb)
     return made
 
@@ -71,7 +72,8 @@ def run(args: Namespace, screen: Screen) -> int:
                 " --rollout=FinishRunning` to let running work end first",
             )
     keys = [wanted.key for wanted in targets]
-    reply = spawn.demand(home(), {"verb": args.verb, "keys": keys})
+    request = {"verb": args.verb, "keys": keys, **({"override": True} if args.override else {})}
+    reply = spawn.demand(home(), request)
     for result in results_of(reply):
         key, outcome = str(result.get("key")), str(result.get("outcome"))
         lost = f"  {losses[key]} stopped" if key in losses and outcome == "suspended" else ""

@@ -217,6 +217,12 @@ def add_output(parser: Parser, *formats: str) -> None:
     )
 
 
+def add_override(parser: Parser) -> None:
+    parser.add_argument(
+        "--override", action="store_true", help="also what a Source keeps, which may change it back"
+    )
+
+
 def add_allow_missing(parser: Parser) -> None:
     parser.add_argument(
         "--allow-missing", action="store_true",

@@ -15,6 +15,7 @@ class Takes(Flag):
     VOLUMES = auto()  # that hold files
     RUNS = auto()  # objects that do work
     SCHEDULES = auto()  # that make such objects
+    SOURCES = auto()  # that keep objects equal to a repository
     OBJECTS = auto()  # of every kind
 
 
@@ -108,16 +109,22 @@ VERBS = {
         Takes.SCHEDULES,
         namespaced=True,
     ),
+    "reconcile": Verb(
+        "change.reconcile",
+        "look at a repository now, and make its objects equal to it",
+        Takes.SOURCES,
+        namespaced=True,
+    ),
     "suspend": Verb(
         "change.suspend",
         "stop work and start none until resumed",
-        Takes.RUNS | Takes.SCHEDULES,
+        Takes.RUNS | Takes.SCHEDULES | Takes.SOURCES,
         namespaced=True,
     ),
     "resume": Verb(
         "change.suspend",
         "let suspended work go on",
-        Takes.RUNS | Takes.SCHEDULES,
+        Takes.RUNS | Takes.SCHEDULES | Takes.SOURCES,
         namespaced=True,
     ),
     "retry": Verb("change.retry", "let tasks that ended run again", Takes.RUNS, namespaced=True),
@@ -158,6 +165,7 @@ VERBS = {
     "down": Verb("system.controller", "stop the controller; work goes on"),
     "backup": Verb("system.backup", "copy the state to one file, while work goes on"),
     "restore": Verb("system.backup", "put back the state that `backup` wrote"),
+    "gc": Verb("system.gc", "let go of what is over and past its limit, or tell what would go"),
     "status": Verb("system.controller", "tell whether the controller runs, and how much there is"),
     "operator": Verb("system.operator", "run the controller in a Kubernetes cluster"),
     "orphans": Verb("change.orphans", "find sandboxes that no object remembers, and end them"),
@@ -215,6 +223,7 @@ SAID_ELSEWHERE = {
     "login": "there is no login; `fleetctl doctor` tells what each account lacks",
     "logout": "there is no login; `fleetctl doctor` tells whose credentials are used",
     "inspect": "fleetctl describe KIND/NAME",
+    "prune": "`fleetctl gc` frees the disk; `fleetctl apply --prune` deletes what left the files",
     "watch": "`fleetctl get KIND -w`, or `fleetctl apply -f FILE --watch`",
     "ui": "`fleetctl top -w`, or `fleetctl get all -w`",
     "dashboard": "`fleetctl top -w`, or `fleetctl get all -w`",

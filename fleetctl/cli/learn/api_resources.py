@@ -63,6 +63,9 @@ def run(args: Namespace, screen: Screen) -> int:
     return 0
 
 
+_OF_KIND = {"Schedule": Takes.SCHEDULES, "Source": Takes.SOURCES}
+
+
 def resources() -> list[Row]:
     """Every kind of object, then what hangs on one."""
     objects = [Row(one.plural, one.short, one.name, _verbs(one)) for one in KINDS.values()]
@@ -72,7 +75,7 @@ def resources() -> list[Row]:
 
 def _verbs(kind: Kind) -> tuple[str, ...]:
     more = Takes.VOLUMES if kind.name == "Volume" else Takes.NOTHING
-    more |= Takes.RUNS if kind.runs else Takes.SCHEDULES if kind.starts else Takes.NOTHING
+    more |= Takes.RUNS if kind.runs else _OF_KIND.get(kind.name, Takes.NOTHING)
     return tuple(
         sorted(name for name, verb in VERBS.items() if verb.takes & (Takes.OBJECTS | more))
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
-from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.controllers.planning.plan import (
     CloseSandbox,
     Drop,
@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 class Intents:
     """Writes in the tick's transaction what is to be done after it.
 
-    drop_call: leaves the call of a run where it is, and hears no more of it.
+    drop_call: leaves the call of a run where it is, and hears no more of it. gone: hears of each
+    object of which nothing is left.
     """
 
     def __init__(
@@ -59,10 +60,11 @@ class Intents:
         budgets: Budgets,
         leftovers: Leftovers,
         drop_call: Callable[[str], None],
+        gone: Callable[[Resource], None],
     ) -> None:
         self._state, self._records, self._admission = state, records, admission
         self._market, self._budgets, self._leftovers = market, budgets, leftovers
-        self._drop_call = drop_call
+        self._drop_call, self._gone = drop_call, gone
 
     def record_asset(self, track: Track, plan: Plan) -> None:
         """What is to be called for a volume or a function; nothing of it but its end is a row."""
@@ -125,6 +127,7 @@ class Intents:
             usd_per_s=self._market.price(start.provider, template, work.resource.namespace),
             placed=start.placed,
             usd=start.usd,
+            queued=start.queued,
             content=unit.content,
             wandb="" if handed is None else handed.run_ids.get(start.index, ""),
         )
@@ -203,6 +206,7 @@ class Intents:
         self._state.changed(uid)
         if owner := track.resource.annotations.get(SCHEDULED_BY):
             self._state.queue.add(owner)  # it waits for this end, perhaps
+        self._gone(track.resource)
         self.wake_assets()
 
     def wake_assets(self) -> None:

@@ -29,6 +29,14 @@ REFUSED_AGAIN_S = 60.0
 NOWHERE = "/nonexistent"  # relative paths begin there; what names a file is refused before
 
 
+# What a cluster has for this writes custom resources; a second writer beside it would fight.
+ELSEWHERE = Unaccepted(
+    "Unsupported",
+    "in a cluster the repository is kept applied by Argo CD or Flux, and not by a Source",
+    "point Argo CD or Flux at the same directory; they write custom resources, which are applied",
+)
+
+
 class Applier:
     """local_means: the provider that runs what says `local`; see places.py."""
 
@@ -42,6 +50,8 @@ class Applier:
         StoreError.
         """
         kind, spec = entry.kind, found.get("spec") or {}
+        if kind.name == "Source":
+            return ELSEWHERE, None
         if named := list(files_in(kind.files, spec)):
             where, hint = named[0]
             text = f"{where} names a file, and in a cluster there is none beside a manifest"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.programs import ask
+from fleetctl.providers.sources.access import PLAIN, Access
 from fleetctl.specs.blocks.template import GitSource
 
 FETCH_S = 600.0
@@ -89,7 +90,7 @@ def is_commit(ref: str | None) -> bool:
     return ref is not None and _COMMIT.fullmatch(ref) is not None
 
 
-async def resolve(source: GitSource) -> str:
+async def resolve(source: GitSource, access: Access = PLAIN) -> str:
     """The commit behind the ref, as the remote tells it."""
     ref = source.ref
     if ref is not None and is_commit(ref):
@@ -99,7 +100,7 @@ async def resolve(source: GitSource) -> str:
         if ref is None
         else [f"refs/heads/{ref}", f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", ref]
     )
-    output = await run(["ls-remote", "--", source.url, *wanted], source, cwd=None)
+    output = await run(["ls-remote", "--", source.url, *wanted], source, cwd=None, access=access)
     rows = [line.split("	", 1) for line in output.splitlines() if "	" in line]
     found = {name: commit for commit, name in rows}
     for name in reversed(wanted[:3]):
@@ -128,15 +129,18 @@ async def fetch(source: GitSource, commit: str, tree: Path) -> None:
         await run(update, source, cwd=tree)
 
 
-async def run(arguments: list[str], source: GitSource, *, cwd: Path | None) -> str:
+async def run(
+    arguments: list[str], source: GitSource, *, cwd: Path | None, access: Access = PLAIN
+) -> str:
     """The output of one git command. Raises Refused or Unavailable."""
-    options = [part for key, value in _OPTIONS.items() for part in ("-c", f"{key}={value}")]
+    pairs = (*_OPTIONS.items(), *access.options)
+    options = [part for key, value in pairs for part in ("-c", f"{key}={value}")]
     try:
         answer = await ask(
             ["git", *options, *arguments],
             deadline_s=FETCH_S,
             cwd=cwd or "/",
-            env=_environment(),
+            env=_environment() | dict(access.environment),
         )
     except FileNotFoundError as error:
         raise Refused("source.git needs the program `git`", hint="install git") from error

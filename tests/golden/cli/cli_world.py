@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
+from fleetctl.controllers.notices.notice import Notice, NoticeState
 from fleetctl.providers.rundir.builds import link
 from fleetctl.stores.base import Asked, Calls, EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
@@ -45,6 +46,9 @@ def build(home: Path) -> None:
             _served,
             _hostile,
             _scheduled,
+            _settled,
+            _notified,
+            _kept,
         ):
             add(store)
     store.close()
@@ -252,6 +256,79 @@ def _scheduled(store: SqliteStore) -> None:
     }, status={
         "phase": "Suspended", "reason": "Suspended", "nextScheduleTime": None,
         "message": "suspend is set: nothing is started",
+    })  # fmt: skip
+
+
+def _settled(store: SqliteStore) -> None:
+    """Settings whose newest backup failed."""
+    text = "the backup failed: `s3://vision/fleet` cannot be reached to write: timed out"
+    last = "s3://vision/fleet/fleetctl-0123456789ab-20270114T020000Z.backup"
+    _put(store, "Settings", "default", age_s=9 * DAY_S, spec={
+        "retention": {
+            "logs": {"maxAge": 14 * DAY_S, "maxSize": 2 << 30}, "objects": {"keepLast": 9},
+        },
+        "backup": {"schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "to": "s3://vision/fleet"},
+    }, status={
+        "phase": "Pending", "reason": "BackupFailed", "message": text, "waitingOn": [text],
+        "backup": {
+            "times": "0 3 * * * Europe/Berlin", "decidedUntil": NOW_S - 30 * HOUR_S,
+            "nextTime": NOW_S - 6 * HOUR_S, "lastSuccessfulTime": NOW_S - 30 * HOUR_S,
+            "file": last, "bytes": 3 << 20, "lastFailureTime": NOW_S - MINUTE_S, "failures": 3,
+            "error": text.removeprefix("the backup failed: "),
+        },
+        "retained": [
+            {"sort": "logs", "items": 12, "bytes": 5 << 20, "freedBytes": 1 << 20},
+            {"sort": "environments", "items": 2, "bytes": 3 << 30, "freedBytes": 0},
+        ],
+    })  # fmt: skip
+
+
+def _notified(store: SqliteStore) -> None:
+    """One notice that came, one that is tried again, and one that was given up."""
+    uid = _put(store, "BatchJob", "told", age_s=9 * HOUR_S, namespace="nights", status={
+        "phase": "Failed", "reason": "FailedIndexes", "message": "1 of 2 tasks failed", "total": 2,
+        "succeeded": 1, "failed": 1,
+    })  # fmt: skip
+    ways = (
+        ({"slack": {"secret": "chat"}}, NoticeState.DELIVERED, 1, ""),
+        ({"webhook": {"url": "https://ci.example.org/t0ken"}}, NoticeState.WAITING, 3,
+         "it answers 503"),
+        ({"webhook": {"secret": "hook"}}, NoticeState.UNDELIVERED, 2, "it answers 410"),
+    )  # fmt: skip
+    at_s = NOW_S - 20 * MINUTE_S
+    store.notices.add([
+        Notice(
+            id="msg_1", sink=json.dumps({"namespace": "nights", **how}), uid=uid,
+            object="batchjob/told -n nights", namespace="nights", event="Failed",
+            body=json.dumps({"id": "msg_1", "event": "Failed"}), at_s=at_s, state=state,
+            deadline_s=at_s + DAY_S, tries=tries, problem=problem, message="msg_1",
+            due_at_s=NOW_S + 5 * MINUTE_S,
+            ended_at_s=None if state is NoticeState.WAITING else at_s + 3,
+        )
+        for how, state, tries, problem in ways
+    ])  # fmt: skip
+
+
+def _kept(store: SqliteStore) -> None:
+    """A Source whose newest commit is wrong, one that waits for consent, and what one keeps."""
+    good, newest = "3f2c1d9" + "0" * 33, "9b1e77a" + "0" * 33
+    wrong = "jobs/embed.yaml:7:16: spec.parallelism is `-1`; it must be at least 0"
+    text = f"{wrong}; the objects stay as at {good[:7]}"
+    git = {"url": "https://git.example.org/team/fleet.git", "ref": "main", "path": "fleet"}
+    _put(store, "Source", "fleet", age_s=9 * DAY_S, namespace="repos", spec={
+        "git": git, "prune": True,
+    }, status={
+        "phase": "Pending", "reason": "RevisionRefused", "message": text, "waitingOn": [text],
+        "appliedRevision": good, "attemptedRevision": newest, "lastError": wrong, "objects": 12,
+        "appliedAt": NOW_S - DAY_S, "attemptedAt": NOW_S - HOUR_S, "failingSince": NOW_S - HOUR_S,
+        "changed": {"created": 0, "configured": 2, "pruned": 1},
+        "drift": ["batchjob/embed -n repos was changed by hand"],
+    })  # fmt: skip
+    loss = "batchjob/long: 1 running task would be replaced (7,200 s of work)"
+    _put(store, "Source", "held", age_s=HOUR_S, namespace="repos", spec={"git": git}, status={
+        "phase": "Pending", "reason": "NeedsConsent", "objects": 1, "appliedRevision": good,
+        "message": f"{newest[:7]} waits for consent: {loss}", "attemptedRevision": newest,
+        "hint": "fleetctl reconcile source/held -n repos --yes", "appliedAt": NOW_S - MINUTE_S,
     })  # fmt: skip
 
 

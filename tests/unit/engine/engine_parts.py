@@ -20,12 +20,15 @@ from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.gitops.sources import Sources
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
+from fleetctl.engine.notices.notices import Notices
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
+from fleetctl.engine.queues.queues import Queues
 from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.engine.shared.state import State
@@ -68,6 +71,10 @@ class Parts:
         for name, provider in self.providers.items():
             made.add(name, provider.contract)
         return made
+
+    @cached_property
+    def kept(self) -> Sources:
+        return Sources(self.state, None)
 
     @cached_property
     def market(self) -> Market:
@@ -136,6 +143,7 @@ class Parts:
             budgets=self.budgets,
             leftovers=self.leftovers,
             drop_call=self.dropped.append,
+            gone=lambda row: None,
         )
 
     @cached_property
@@ -158,8 +166,19 @@ class Parts:
             talks=Talks(self.state, connect=None, secrets=lambda names, within: Found(), beat_s=1),
             endpoints=self.endpoints,
             schedules=Schedules(self.state, None),
+            notices=self.notices,
+            queues=self.queues,
+            sources=self.kept,
             provided=self._provide,
         )
+
+    @cached_property
+    def notices(self) -> Notices:
+        return Notices(self.state, written=lambda: None)
+
+    @cached_property
+    def queues(self) -> Queues:
+        return Queues(self.state)
 
     @cached_property
     def endpoints(self) -> Endpoints:

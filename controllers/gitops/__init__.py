@@ -1,0 +1,1 @@
+"""What a Source does next: which commit is wanted, read, and kept."""

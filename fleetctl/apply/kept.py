@@ -1,0 +1,30 @@
+"""Objects that a Source keeps are changed in its repository: by hand only by who says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fleetctl.common.errors import Refused
+from fleetctl.controllers.model import Resource
+from fleetctl.tracking.ownership import KeptBy, kept_by, short
+
+SHOWN_MAX = 3
+
+
+def refuse_kept(rows: Iterable[Resource]) -> None:
+    """Raises Refused where a Source keeps one of them; it says which Source, file and commit."""
+    found = [(row, note) for row in rows if (note := kept_by(row.annotations)) is not None]
+    if not found:
+        return
+    told = [_told(row, note) for row, note in found[:SHOWN_MAX]]
+    if len(found) > SHOWN_MAX:
+        told.append(f"and {len(found) - SHOWN_MAX:,} more")
+    raise Refused(
+        "\nerror: ".join(told),
+        hint=f"change it there, or add --override; `drift: Repair` of {found[0][1].source} makes"
+        " it as the file says again at the next look",
+    )
+
+
+def _told(row: Resource, note: KeptBy) -> str:
+    return f"{row.key} is kept by {note.source}: `{note.file}` at {short(note.revision)}"

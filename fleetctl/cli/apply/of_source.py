@@ -1,0 +1,49 @@
+"""What the newest commit of a Source would change, found out in this process: for `diff source/x`.
+Nothing is stored, and no controller is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, cast
+
+from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.engine.execute.secrets import SecretValues
+from fleetctl.gitops.checkout import check_out, tip
+from fleetctl.gitops.child import read
+from fleetctl.gitops.proposal import claim_of
+from fleetctl.specs.kinds.registry import parse_spec
+from fleetctl.specs.kinds.source import SourceSpec
+
+if TYPE_CHECKING:
+    from fleetctl.apply.change import Change
+    from fleetctl.stores.base import Store
+    from fleetctl.stores.read.read_only import Snapshot
+    from fleetctl.views.kinds import Target
+
+
+def changes_of(state_dir: Path, stored: Snapshot, wanted: Target) -> tuple[list[Change], list[str]]:
+    """With warnings. Raises FleetctlError as the Source's status would tell it."""
+    if wanted.kind.name != "Source":
+        raise UsageError(
+            f"{wanted.key} is of no repository", hint="`fleetctl diff -f FILE` compares with files"
+        )
+    source = stored.resources.get("Source", wanted.name, wanted.namespace)
+    if source is None:
+        raise NotFound(f"{wanted.key} is not there", hint="fleetctl get sources")
+    spec = parse_spec("Source", source.spec)
+    assert isinstance(spec, SourceSpec)
+    # Of a store a Secret's values need the rows alone.
+    secrets = SecretValues(cast("Store", stored), os.environ)
+    names = (spec.git.secret,) if spec.git.secret is not None else ()
+    values = secrets.resolve(names, source.namespace).values
+    with TemporaryDirectory(prefix="fleetctl-") as place:
+        commit = asyncio.run(tip(spec.git, values, Path(place)))
+        tree = asyncio.run(check_out(spec.git, commit, values, Path(place)))
+        with chdir(tree):
+            found, changes = asyncio.run(read(state_dir, stored, claim_of(source, spec, commit)))
+    return changes, list(found.warnings)

@@ -1,0 +1,1 @@
+"""Sources: objects that are kept equal to the manifests of a repository."""

@@ -1,0 +1,1 @@
+"""Repositories that are kept applied: fetched, read in a process of their own, stored."""

@@ -1,0 +1,104 @@
+"""The engine's Keeper: git, a process that reads, and the store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import shutil
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from fleetctl.apply.write.letting_go import let_go
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Resource
+from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.gitops.keeper import Keeper as Contract
+from fleetctl.engine.gitops.keeper import Kept, Reading
+from fleetctl.gitops import checkout, keeping
+from fleetctl.gitops.proposal import Proposal, claim_of
+from fleetctl.gitops.wire import heard
+from fleetctl.providers.programs import ask
+from fleetctl.specs.kinds.source import SourceSpec
+from fleetctl.stores.base import Store
+
+log = logging.getLogger("fleetctl.gitops")
+
+PLACE = "repositories"  # in the state directory
+Secrets = Callable[[tuple[str, ...], str], Found]
+LOOK_S = 60.0  # for a remote to name a commit
+READ_S = 600.0  # for a commit to be loaded: the machine may be busy
+READINGS_AT_ONCE = 2  # processes that load manifests
+ERROR_CHARACTERS_MAX = 400
+
+
+class Keeper:
+    """home: the state directory. secrets: values of Secrets by name, in a namespace."""
+
+    def __init__(self, home: Path, store: Store, secrets: Secrets) -> None:
+        self._home, self._store, self._secrets = home, store, secrets
+        self._gate = asyncio.Semaphore(READINGS_AT_ONCE)
+
+    async def tip(self, source: Resource, spec: SourceSpec) -> str:
+        values = self._values(source, spec)
+        try:
+            async with asyncio.timeout(LOOK_S):
+                return await checkout.tip(spec.git, values, self._place(source))
+        except TimeoutError as error:
+            text = f"the repository did not answer within {LOOK_S:g} s"
+            raise Unavailable(text, reason="SourceUnreachable") from error
+
+    async def read(self, source: Resource, spec: SourceSpec, commit: str) -> Reading:
+        values, place = self._values(source, spec), self._place(source)
+        async with self._gate:
+            tree = await checkout.check_out(spec.git, commit, values, place)
+            return await self._load(tree, place, source, spec, commit)
+
+    async def _load(
+        self, tree: Path, place: Path, source: Resource, spec: SourceSpec, commit: str
+    ) -> Proposal:
+        request = place / "request.json"
+        about = {"home": str(self._home), "claim": asdict(claim_of(source, spec, commit))}
+        request.write_text(json.dumps(about), encoding="utf-8")
+        # -P: files of the repository must not shadow modules of ours.
+        argv = [sys.executable, "-P", "-m", "fleetctl.gitops.child", str(request)]
+        try:
+            answer = await ask(argv, deadline_s=READ_S, cwd=tree)
+        except TimeoutError as error:
+            text = f"its manifests were not read within {READ_S:g} s"
+            raise Unavailable(text, reason="SourceUnreachable") from error
+        if answer.code:
+            errors = answer.errors.decode("utf-8", "replace")
+            log.error("reading failed", extra={"source": source.key, "error": errors})
+            last = (errors.strip().splitlines() or ["it was killed"])[-1]
+            raise Unavailable(
+                f"the process that reads manifests ended: {last[-ERROR_CHARACTERS_MAX:]}",
+                reason="SourceUnreachable",
+            )
+        return heard(json.loads(answer.out))
+
+    def keep(
+        self, reading: Reading, live: Collection[str], *, approved: bool, now_s: float
+    ) -> Kept:
+        assert isinstance(reading, Proposal)
+        return keeping.keep(self._store, reading, live, approved=approved, now_s=now_s)
+
+    def release(self, source: Resource) -> tuple[Resource, ...]:
+        return let_go(self._store, source)
+
+    async def forget(self, source: Resource) -> None:
+        await asyncio.to_thread(shutil.rmtree, self._place(source), ignore_errors=True)
+
+    def _place(self, source: Resource) -> Path:
+        return self._home / PLACE / source.uid
+
+    def _values(self, source: Resource, spec: SourceSpec) -> Mapping[str, str]:
+        """Of its Secret. Raises Unavailable where that is missing."""
+        if spec.git.secret is None:
+            return {}
+        return self._secrets((spec.git.secret,), source.namespace).values
+
+
+_: type[Contract] = Keeper

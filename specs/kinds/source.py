@@ -1,0 +1,128 @@
+"""Source: keeps the objects that manifests of a git repository declare equal to that repository."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema, model_validator
+
+from fleetctl.specs.blocks.template import GitSource
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.specs.values.scalars import Bool, Duration, Name, NonEmptyText, PositiveCount, Spec
+
+INTERVAL_S, INTERVAL_S_MIN = 60.0, 1.0
+WAIT, FINISH_RUNNING, REPLACE = "Wait", "FinishRunning", "Replace"
+REPAIR, REPORT = "Repair", "Report"
+# An archive of millions of commits is nobody's source of manifests.
+DEPTH_MAX = 100_000
+
+_LIMIT = re.compile(r"\d{1,9}|(\d{1,2}|100)%")
+_PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.\.(?:/|$))[^\0]+")
+
+
+def _limit(value: Any) -> Any:
+    text = str(value)
+    if isinstance(value, bool) or not isinstance(value, int | str) or not _LIMIT.fullmatch(text):
+        raise ValueError("it must be a number of objects, or a share such as `20%`")
+    return text
+
+
+def _relative(value: Any) -> Any:
+    if isinstance(value, str) and not _PATH.fullmatch(value):
+        raise ValueError("it must be a directory inside the repository, such as `jobs/nightly`")
+    return value
+
+
+Interval = Annotated[Duration, Field(ge=INTERVAL_S_MIN)]
+Limit = Annotated[
+    str,
+    BeforeValidator(_limit),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}]}),
+]
+
+
+class Verify(Spec):
+    """Whose signature the commit must bear; exactly one of `gpg` and `ssh`."""
+
+    gpg: tuple[NonEmptyText, ...] = Field(
+        default=(), description="Public keys, as `gpg --export --armor` writes them; default none."
+    )
+    ssh: tuple[NonEmptyText, ...] = Field(
+        default=(),
+        description="Lines of an allowed signers file: `name@host ssh-ed25519 AAAA...`;"
+        " default none.",
+    )
+
+    @model_validator(mode="after")
+    def _names_somebody(self) -> Verify:
+        if bool(self.gpg) == bool(self.ssh):
+            raise ValueError("exactly one of `gpg` and `ssh` must name who may sign")
+        return self
+
+
+class Repository(GitSource):
+    """A repository that holds manifests, and how often it is looked at."""
+
+    path: Annotated[NonEmptyText, BeforeValidator(_relative)] = Field(
+        default=".",
+        description="Directory of the manifests, with all below it; default: the whole repository.",
+    )
+    interval: Interval = Field(
+        default=INTERVAL_S, description="Seconds or `5m` between two looks; default 60."
+    )
+    secret: Name | None = Field(
+        default=None,
+        description="A Secret with `GIT_TOKEN` (and `GIT_USERNAME`) for https, or `GIT_SSH_KEY`"
+        " for ssh; default none.",
+    )
+    known_hosts: tuple[NonEmptyText, ...] = Field(
+        default=(),
+        description="Lines of a known_hosts file, the only ssh hosts that are trusted; default:"
+        " those of the user who runs the controller.",
+    )
+    depth: Annotated[PositiveCount, Field(le=DEPTH_MAX)] = Field(
+        default=1, description="Commits that are fetched; default 1."
+    )
+    lfs: Bool = Field(
+        default=False, description="Whether to fetch files of Git LFS; default false."
+    )
+    verify: Verify | None = Field(
+        default=None, description="Whose signature a commit must bear; default: nobody's."
+    )
+
+
+class SourceSpec(Spec):
+    """Keeps objects equal to the manifests of a repository."""
+
+    git: Repository = Field(description="The repository.")
+    prune: Bool = Field(
+        default=False,
+        description="Whether objects go whose manifest went, and all of them with the Source;"
+        " default false.",
+    )
+    max_prune: Limit | None = Field(
+        default=None,
+        description="Objects that one commit may remove, a number or `20%`; default: half of them.",
+    )
+    suspend: Bool = Field(
+        default=False, description="Whether to leave everything as it is; default false."
+    )
+    namespace: Name = Field(
+        default=DEFAULT_NAMESPACE,
+        description="Where manifests go that name none; default: default.",
+    )
+    variables: dict[NonEmptyText, JsonValue] = Field(
+        default_factory=dict,
+        description="Values of variables that the manifests declare; default none.",
+    )
+    drift: Literal["Repair", "Report"] = Field(
+        default="Repair",
+        description="What becomes of objects that somebody changed by hand: made equal again, or"
+        " only told of; default Repair.",
+    )
+    on_disruption: Literal["Wait", "FinishRunning", "Replace"] = Field(
+        default="Wait",
+        description="A commit that would end running work: wait for its end or a person's consent,"
+        " let running work end under the old spec, or end it; default Wait.",
+    )
