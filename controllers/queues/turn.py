@@ -44,7 +44,7 @@ class Turn:
             return Refusal(MISSING, text)
         name = f"queue/{line.rules.name}"
         if line.rules.suspend:
-            hint = f"fleetctl resume {name}"
+            hint = f"fleetctl set {name} suspend=false"
             return Refusal(SUSPENDED, with_hint(f"{name} is suspended", hint))
         if ask.takes is None:
             return Refusal(UNKNOWN, "what one run takes is not known: its Function is not there")
@@ -172,8 +172,10 @@ def _full(line: Line, quota: Quota, vector: Vector) -> str:
     wants = f"the next run takes {figure(vector[at])}"
     if used + vector[at] <= most and line.rules.cohort:
         lent = f"others of cohort {line.rules.cohort} use what it lends"
-        return f"{name}: {figure(used)} of {figure(most)} {quota.name} is used, {wants}, and {lent}"
-    return f"{name}: {figure(used)} of {figure(most)} {quota.name} is used, and {wants}"
+        return (
+            f"{name}: {figure(used)} of {figure(most)} {quota.name} are in use, {wants}, and {lent}"
+        )
+    return f"{name}: {figure(used)} of {figure(most)} {quota.name} are in use, and {wants}"
 
 
 def _too_small(line: Line, quota: Quota, vector: Vector) -> str:

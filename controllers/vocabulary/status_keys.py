@@ -169,6 +169,10 @@ class Status(TypedDict, total=False):
     quotas: Annotated[
         Sequence[Block], "of a Queue: resource, provider, used, nominal, borrowed of each quota"
     ]
+    shares: Annotated[
+        Mapping[str, Sequence[float]],
+        "of a Queue: what each namespace uses, in the order of quotas",
+    ]
     running: Annotated[int, "of a Queue: sandboxes that are there"]
     waiting: Annotated[int, "of a Queue: objects of which it lets no more start now"]
     appliedRevision: Annotated[str, "of a Source: the commit that its objects are equal to"]
@@ -204,7 +208,7 @@ Count = Literal[
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage", "latency", "queued", "backup",
+    "usage", "latency", "queued", "backup", "shares",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

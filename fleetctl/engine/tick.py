@@ -100,8 +100,8 @@ class Ticks:
                 for uid in self._reading.fresh(QUEUE):
                     self._state.queue.add(uid)
                 roomy = [*self._admission.count(now_s), *self._budgets.count(now_s)]
-                # Those of queues go first: who makes room, and who has waited for it.
-                done = dict.fromkeys([*self._queues.count(now_s), *keys, *touched, *roomy])
+                roomy += self._queues.count(now_s)
+                done = dict.fromkeys(self._queues.sorted([*keys, *touched, *roomy]))
                 for uid in done:
                     self._state.queue.discard(uid)
                     self._pass(uid, now_s)

@@ -13,7 +13,7 @@ from fleetctl.common.text import HOUR_S, age, duration, safe, scalar, shorten, u
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
-from fleetctl.views import policy_lines, schedule_lines, settings_lines
+from fleetctl.views import policy_lines, queue_lines, schedule_lines, settings_lines
 from fleetctl.views.objects import View, mapping, why
 
 # A sentence in a table is a pointer; `describe` has the whole of it.
@@ -321,6 +321,12 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         NAME, STATUS, Column("BACKUP", settings_lines.schedule_cell),
         Column("LAST", settings_lines.last_cell), Column("NEXT", settings_lines.next_cell), AGE,
         *PLAIN,
+    ),
+    "Queue": (
+        NAME, STATUS, Column("USED", queue_lines.used_cell),
+        Column("BORROWED", queue_lines.borrowed_cell, sparse=True), _own("RUNNING", "running"),
+        _own("WAITING", "waiting"), Column("COHORT", queue_lines.cohort_cell, sparse=True), AGE,
+        Column("STRATEGY", queue_lines.strategy_cell, wide=True), *PLAIN,
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
     "Budget": (

@@ -31,7 +31,11 @@ _SAID_ELSEWHERE = {
     ),
     **dict.fromkeys(("trial", "trials"), "tasks sweep/NAME"),
     **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
-    **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
+    **dict.fromkeys(("quota", "quotas"), "queues,budgets,providers"),
+    **dict.fromkeys(
+        ("clusterqueue", "clusterqueues", "localqueue", "localqueues", "partition", "partitions"),
+        "queues",
+    ),
 }
 _NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *NAMESPACES, *INTERPRETERS, *NOTICES)
 

@@ -193,6 +193,19 @@ class Reading:
         """How many seconds its newest tasks took."""
         return self._reader.durations(seen.resource.uid, limit=DURATIONS_MAX)
 
+    def waiting(self) -> Iterator[ResourceRow]:
+        """The objects that wait in queues, of all namespaces."""
+        rows = self._reader.resources()
+        return (row for row in rows if '"waitingSince"' in row.status and row.deleted_at_s is None)
+
+    def queue(self, name: str) -> View | None:
+        row = self._reader.resource("Queue", name, DEFAULT_NAMESPACE)
+        return None if row is None else self._view(row)
+
+    def durations_in_queue(self, name: str) -> list[float]:
+        """How many seconds the newest runs in it took."""
+        return self._reader.durations_in_queue(name, limit=DURATIONS_MAX)
+
     def live_runs(self) -> int:
         return sum(self._reader.live_runs().values())
 

@@ -29,6 +29,7 @@ from fleetctl.daemon.reach.standstill import standstill
 from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, mapping, why
+from fleetctl.views.queue_lines import place_line
 from fleetctl.views.reading import Reading, must_find, open_reading
 from fleetctl.views.tasks import Task, in_order, wandb_run
 
@@ -123,7 +124,7 @@ def lines(
     else:
         from fleetctl.cli.show.description.asset_lines import asset_lines
 
-        yield from (_label(name, safe(text)) for name, text in asset_lines(seen, now_s))
+        yield from (_label(name, safe(text)) for name, text in asset_lines(seen, reading, now_s))
     yield from _conditions(seen, now_s)
     if notices := reading.notices(seen):
         from fleetctl.views.notice_lines import notice_line
@@ -176,6 +177,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     total = seen.status.get("total")
     of = f"{total} = " if isinstance(total, int) else ""
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    if place := place_line(seen, reading):
+        yield _label("Queue", place)
     for number, line in enumerate(dependency_lines(seen)):
         yield " " * LABEL_CELLS + line if number else _label("Depends on", line)
     if old := seen.count("outdated"):

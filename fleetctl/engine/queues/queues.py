@@ -7,6 +7,7 @@ sees of a Queue is told here.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import Plan, Start
 from fleetctl.controllers.queues.decide import Running, evictions, next_up
-from fleetctl.controllers.queues.lines import Ask, Line, Lines, Rules, Waiter, ask_in
+from fleetctl.controllers.queues.lines import Ask, Line, Lines, Rules, Waiter
+from fleetctl.controllers.queues.standing import rules_in, waiter_in
 from fleetctl.controllers.queues.takes import Quota, read
 from fleetctl.controllers.queues.turn import Turn
 from fleetctl.controllers.schedule.desired import revived
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.blocks.common import Execution
-from fleetctl.specs.kinds.queue import QueueSpec
 from fleetctl.specs.kinds.registry import parse_spec
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fleetctl.tracking.track import Track, Work
 
 QUEUE = "Queue"
+SAME_MOMENT_S = 1e-6  # apart; a float of today holds a quarter of that
 WOKEN_MAX = 64  # of a cohort in one tick; each costs a pass
 
 # What is there of one sort: namespace, what it takes, provider, USD a second, being stopped.
@@ -45,6 +47,7 @@ class Queues:
         self._counted: dict[str, Counter[Sort]] = {}  # as of the last count, by queue
         self._dirty: set[str] = set()  # names of queues about which something changed
         self._evicted: dict[str, dict[str, str]] = {}  # uid -> run -> why, in this tick
+        self._came_s = 0.0  # when the newest came to its queue
 
     # -- ticks ---------------------------------------------------------------------------------
 
@@ -76,12 +79,33 @@ class Queues:
         self._dirty.clear()
         return [*woken, *self._untold()]
 
+    def sorted(self, uids: list[str]) -> list[str]:
+        """The same, those in queues last and in the order of their queues: whoever comes first is
+        asked first what it wants, also where that is not known yet.
+        """
+        queued = []
+        for uid in uids:
+            track = self._state.tracks.get(uid)
+            spec = track.spec if track is not None else None
+            if track is not None and isinstance(spec, Execution) and spec.queue is not None:
+                line = self._lines.lines.get(spec.queue)
+                share = line.share(track.resource.namespace) if line is not None else 0.0
+                queued.append((share, -spec.rank, _came_s(track), uid))
+        among = {it[-1] for it in queued}
+        return [*(it for it in uids if it not in among), *(it[-1] for it in sorted(queued))]
+
     # -- passes --------------------------------------------------------------------------------
 
     def turn(self, work: Work, now_s: float) -> Turn | None:
         """What the next pass of this object asks; None: it is in no queue."""
-        me = _waiter(work, now_s)
-        return None if me is None else Turn(self._lines, me, now_s)
+        # Objects of one file come at one moment, and in the order in which they stand there.
+        came_s = max(now_s, self._came_s + SAME_MOMENT_S)
+        me = _waiter(work, came_s)
+        if me is None:
+            return None
+        if me.since_s == came_s:
+            self._came_s = came_s
+        return Turn(self._lines, me, now_s)
 
     def evicted(self, uid: str) -> Mapping[str, str]:
         """Which of its runs are to make room, and why."""
@@ -226,6 +250,11 @@ class Queues:
                 for quota, used in zip(line.rules.quotas, line.used, strict=True)
             ],
             "running": sum(counted.values()),
+            "shares": {
+                name: [round(it, 6) for it in used]
+                for name, used in sorted(line.by_namespace.items())
+                if any(used)
+            },
             "waiting": line.waiting,
         }
 
@@ -244,29 +273,10 @@ def _rules(track: Track) -> Rules | None:
     """None: its own pass fails by it, and says so in its status."""
     resource = track.resource
     try:
-        spec = parse_spec(QUEUE, resource.spec)
+        parse_spec(QUEUE, resource.spec)
     except ValueError:
         return None
-    assert isinstance(spec, QueueSpec)
-    return rules_of(resource.name, spec)
-
-
-def rules_of(name: str, spec: QueueSpec) -> Rules:
-    """As plain data."""
-    return Rules(
-        name=name,
-        quotas=tuple(
-            Quota(it.resource, it.nominal, it.provider or "", it.borrowing_limit, it.lending_limit)
-            for it in spec.quotas
-        ),
-        cohort=spec.cohort or "",
-        strict=spec.strategy == "StrictFIFO",
-        overtake_s=spec.overtake_seconds,
-        within_queue=spec.preemption.within_queue == "LowerPriority",
-        reclaim=spec.preemption.reclaim_within_cohort,
-        weights=None if spec.fair_share is None else dict(spec.fair_share.weights),
-        suspend=spec.suspend,
-    )
+    return rules_in(resource.name, json.loads(resource.spec))
 
 
 def _waiter(work: Work, now_s: float) -> Waiter | None:
@@ -277,30 +287,29 @@ def _waiter(work: Work, now_s: float) -> Waiter | None:
     resource = track.resource
     known: Mapping[str, Any] = track.status.get("queued") or {}  # type: ignore[assignment]
     same = known.get("queue") == spec.queue and not revived(track.prior, resource.generation)
+    since_s, stands_since_s = now_s, now_s
+    if same:
+        since_s, stands_since_s = known["since"], known.get("waitingSince", now_s)
     return Waiter(
         uid=resource.uid,
         key=resource.key,
         queue=spec.queue,
         namespace=resource.namespace,
         priority=spec.rank,
-        since_s=known["since"] if same else now_s,
-        stands_since_s=known.get("waitingSince", now_s) if same else now_s,
+        since_s=since_s,
+        stands_since_s=stands_since_s,
     )
+
+
+def _came_s(track: Track) -> float:
+    """When it came to its queue; the newest come last."""
+    known: Mapping[str, Any] = track.status.get("queued") or {}  # type: ignore[assignment]
+    return float(known.get("since", track.resource.created_at_s))
 
 
 def _told(track: Track) -> Waiter | None:
     """Who waited when the status was written; its pass says anew what it asks for."""
-    known: Mapping[str, Any] = track.status.get("queued") or {}  # type: ignore[assignment]
-    if track.work is None or "waitingSince" not in known:
+    if track.work is None:
         return None
     resource = track.resource
-    return Waiter(
-        uid=resource.uid,
-        key=resource.key,
-        queue=known["queue"],
-        namespace=resource.namespace,
-        priority=known["priority"],
-        since_s=known["since"],
-        stands_since_s=known["waitingSince"],
-        asks=tuple(ask_in(it) for it in known["asks"]),
-    )
+    return waiter_in(resource.uid, resource.key, resource.namespace, track.status)

@@ -313,6 +313,12 @@ class Reader:
         rows = self._rows(places.STATE_DB, "durations_of_object", (uid, limit))
         return [seconds for (seconds,) in rows]
 
+    def durations_in_queue(self, queue: str, *, limit: int) -> list[float]:
+        """Seconds that the newest runs took which succeeded in it, whoever's they were."""
+        begins = f'{{"queue":"{queue}",%'
+        rows = self._rows(places.STATE_DB, "durations_of_queue", (begins, limit))
+        return [seconds for (seconds,) in rows]
+
     def events(
         self, uid: str | None = None, *, since_s: float = 0.0, limit: int = EVENTS_MAX
     ) -> list[EventLine]:

@@ -172,9 +172,16 @@ SELECT ended_at_s - started_at_s FROM runs JOIN resources USING (rid)
 WHERE uid = ? AND state = 3 AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
 ORDER BY run_id DESC LIMIT ?;
 
+-- name: durations_of_queue
+-- The parameter: how the words begin that tell what a run takes of the queue.
+SELECT ended_at_s - started_at_s FROM runs
+WHERE queued IN (SELECT word_id FROM words WHERE word LIKE ?) AND state = 3
+    AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
+ORDER BY run_id DESC LIMIT ?;
+
 -- name: namespaces
 -- Those in use, and how many objects of each kind they have. What belongs to none is left out.
-SELECT namespace, kind, count(*) FROM resources WHERE kind <> 'Provider'
+SELECT namespace, kind, count(*) FROM resources WHERE kind NOT IN ('Provider', 'Queue')
 GROUP BY namespace, kind ORDER BY namespace, kind;
 
 -- name: held_by_provider

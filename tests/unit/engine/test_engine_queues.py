@@ -41,7 +41,9 @@ async def test_a_queue_lets_as_much_start_as_its_quota_and_the_rest_waits_in_lin
         assert [live(fleet, name) for name in "abc"] == [2, 1, 0]
         waits = fleet.status("c")
         assert (waits["phase"], waits["reason"]) == ("Pending", "QueueFull")
-        assert waits["message"] == ("queue/gpu: 3 of 3 sandboxes is used, and the next run takes 1")
+        assert waits["message"] == (
+            "queue/gpu: 3 of 3 sandboxes are in use, and the next run takes 1"
+        )
         assert waits["activeSince"] is None
         stands = fleet.status("gpu")
         assert stands["quotas"] == [
@@ -98,10 +100,10 @@ async def test_what_a_run_takes_is_counted_by_sort_of_gpu_node_and_price() -> No
         await fleet.apply("Queue", "gpu", queue(*quotas))
         await fleet.apply("BatchJob", "a", job(3, gpu="A100:4"))
         assert live(fleet, "a") == 1
-        assert "4 of 6 usdPerHour is used" in fleet.status("a")["waitingOn"][0]
+        assert "4 of 6 usdPerHour are in use" in fleet.status("a")["waitingOn"][0]
         await fleet.apply("Queue", "gpu", queue(quotas[0]))
         assert live(fleet, "a") == 2
-        assert "8 of 8 gpu/A100 is used" in fleet.status("a")["waitingOn"][0]
+        assert "8 of 8 gpu/A100 are in use" in fleet.status("a")["waitingOn"][0]
         await fleet.apply("BatchJob", "cpu", job(3))
         assert live(fleet, "cpu") == 3
         await fleet.apply("BatchJob", "big", job(1, gpu="A100:16"))

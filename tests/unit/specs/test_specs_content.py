@@ -119,6 +119,8 @@ OTHER: dict[str, Any] = {
     "template.metrics": {"from": "jsonl", "path": "m.jsonl"},
     "signalBeforeStopSeconds": 9,
     "name": "two",
+    "queue": "gpu",
+    "priority": 0,
 }
 
 
