@@ -91,7 +91,9 @@ class Group:
 
 @dataclass(slots=True)
 class Line:
-    """One queue. used, leaving: by quota; leaving is a part of used that is being stopped."""
+    """One queue. used, leaving: by quota; leaving is a part of used that is being stopped. served:
+    when a namespace had its last start; a restart forgets that, and it decides between equals only.
+    """
 
     rules: Rules
     used: list[float]
@@ -99,6 +101,7 @@ class Line:
     by_namespace: dict[str, list[float]] = field(default_factory=dict)
     groups: dict[tuple[str, Asks], Group] = field(default_factory=dict)
     waiting: int = 0
+    served: dict[str, float] = field(default_factory=dict)
 
     def vector(self, ask: Ask) -> Vector | None:
         """None: nobody knows what it takes, or would cost where that is limited."""
@@ -137,10 +140,12 @@ class Lines:
 
     def declare(self, rules: Iterable[Rules]) -> None:
         """These are the queues from now on; what is used is told anew by `use`."""
-        self.lines = {}
+        before, self.lines = self.lines, {}
         for it in rules:
             zeros = [0.0] * len(it.quotas)
-            self.lines[it.name] = Line(it, zeros, list(zeros))
+            self.lines[it.name] = line = Line(it, zeros, list(zeros))
+            if it.name in before:
+                line.served = before[it.name].served
         self._cohorts, self._pools = {}, {}
         for line in self.lines.values():
             cohort = line.rules.cohort

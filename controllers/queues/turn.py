@@ -67,6 +67,7 @@ class Turn:
     def take(self, ask: Ask) -> None:
         """It starts there."""
         self._lines.use(self.me.queue, self.me.namespace, ask)
+        self._lines.lines[self.me.queue].served[self.me.namespace] = self._now_s
 
     def gives_way(self, held: Ask) -> bool:
         """Whether a sandbox that holds this is to go rather than take another task: somebody who
@@ -103,14 +104,18 @@ class Turn:
         return None
 
 
-Place = tuple[float, tuple[int, float, str]]
+Place = tuple[float, float, tuple[int, float, str]]
 
 
 def place_in(line: Line, waiter: Waiter) -> Place:
-    """Of two in one queue the lower goes first: namespaces by what they use, where they take turns;
-    then the priority; then who came first.
+    """Of two in one queue the lower goes first. Where namespaces take turns: by what each uses, and
+    of equals whose last turn is longer ago, or a priority would win each time. Then the priority;
+    then who came first.
     """
-    return line.share(waiter.namespace), waiter.rank
+    if line.rules.weights is None:
+        return 0.0, 0.0, waiter.rank
+    served_s = line.served.get(waiter.namespace, float("-inf"))
+    return line.share(waiter.namespace), served_s, waiter.rank
 
 
 def blocks(lines: Lines, line: Line, group: Group, waiter: Waiter, now_s: float) -> bool:

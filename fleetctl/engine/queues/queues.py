@@ -71,15 +71,14 @@ class Queues:
         for cohort in self._lines.cohorts():
             if not any(it.rules.name in self._dirty for it in cohort):
                 continue
-            self._purge(cohort)
             for one in evictions(self._lines, cohort, partial(self._running, cohort)):
                 self._evicted.setdefault(one.uid, {})[one.run] = one.message
                 woken[one.uid] = None
-            woken |= dict.fromkeys(next_up(self._lines, cohort, now_s, most=WOKEN_MAX))
+            woken |= dict.fromkeys(self._next_up(cohort, now_s))
         self._dirty.clear()
         return [*woken, *self._untold()]
 
-    def sorted(self, uids: list[str]) -> list[str]:
+    def in_turn(self, uids: list[str]) -> list[str]:
         """The same, those in queues last and in the order of their queues: whoever comes first is
         asked first what it wants, also where that is not known yet.
         """
@@ -89,10 +88,15 @@ class Queues:
             spec = track.spec if track is not None else None
             if track is not None and isinstance(spec, Execution) and spec.queue is not None:
                 line = self._lines.lines.get(spec.queue)
-                share = line.share(track.resource.namespace) if line is not None else 0.0
-                queued.append((share, -spec.rank, _came_s(track), uid))
-        among = {it[-1] for it in queued}
-        return [*(it for it in uids if it not in among), *(it[-1] for it in sorted(queued))]
+                rank = (-spec.rank, _came_s(track), uid)
+                space = track.resource.namespace
+                turns = line is not None and line.rules.weights is not None
+                share = line.share(space) if line is not None else 0.0
+                served_s = line.served.get(space, 0.0) if line is not None and turns else 0.0
+                queued.append((share, served_s, rank))
+        last = [rank[-1] for _, _, rank in sorted(queued)]
+        among = set(last)
+        return [*(it for it in uids if it not in among), *last]
 
     # -- passes --------------------------------------------------------------------------------
 
@@ -205,12 +209,15 @@ class Queues:
                 self._lines.use(name, namespace, ask, count=count, leaving=stopping)
         self._counted = counted
 
-    def _purge(self, cohort: list[Line]) -> None:
-        """Who is gone waits no more."""
-        names = {it.rules.name for it in cohort}
-        for waiter in list(self._lines.waiters.values()):
-            if waiter.queue in names and waiter.uid not in self._state.tracks:
-                self._lines.drop(waiter.uid)
+    def _next_up(self, cohort: list[Line], now_s: float) -> list[str]:
+        """Who is gone waits no more, and is asked no more."""
+        while True:
+            found = next_up(self._lines, cohort, now_s, most=WOKEN_MAX)
+            gone = [uid for uid in found if uid not in self._state.tracks]
+            if not gone:
+                return found
+            for uid in gone:
+                self._lines.drop(uid)
 
     def _running(self, cohort: list[Line]) -> Iterator[Running]:
         names = {it.rules.name for it in cohort}
