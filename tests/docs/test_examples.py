@@ -34,6 +34,7 @@ RUN_BY_A_TEST = {
     "schedule.yaml",
     "settings.yaml",
     "policy.yaml",
+    "queue.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
@@ -89,6 +90,16 @@ def test_a_chain_takes_results_from_one_job_to_the_next(fleet: Fleet) -> None:
         ("batchjob/score", "Succeeded"),
         ("batchjob/report", "Succeeded"),
     ]
+
+
+def test_a_queue_lets_all_of_its_work_be_done(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "queue.yaml"))
+    fleet.ok("wait", "job/nightly", "job/paper")
+    assert [row["result"] for row in fleet.results("job/nightly")] == [
+        {"shard": it} for it in range(3)
+    ]
+    assert fleet.status("job/paper")["queued"]["priority"] == 1000
+    assert "sandboxes" in fleet.ok("get", "queues")
 
 
 def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:

@@ -215,10 +215,10 @@ QUEUE_EFFECT_CHECKS: tuple[Check, ...] = (what_is_there_is_within_the_quota,)
 
 
 def _starting(scene: Scene) -> Iterator[tuple[Resource, Run]]:
-    """New runs in new sandboxes, with their objects."""
+    """New runs, also in sandboxes that take tasks in turn, with their objects."""
     for run in scene.changed():
         resource = scene.now.resources.get(run.uid)
-        fresh = run.name not in scene.before.runs and run.sandbox == run.name
+        fresh = run.name not in scene.before.runs
         if resource is not None and fresh and run.state is RunState.STARTING and run.queued:
             yield resource, run
 

@@ -134,7 +134,8 @@ def lines(
 
 
 def _label(name: str, value: str) -> str:
-    return f"{name + ': ':<{LABEL_CELLS}}{value}"
+    """A line; without a name it goes on with the one above."""
+    return f"{name + ': ' if name else '':<{LABEL_CELLS}}{value}"
 
 
 def _head(seen: View, now_s: float, *, building: bool) -> Iterator[str]:

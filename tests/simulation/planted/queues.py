@@ -99,20 +99,6 @@ def a_task_in_a_used_sandbox_asks_nobody() -> Context:
     return swapped(Turn, "gives_way", lambda _self, _held: False)
 
 
-def who_waited_is_forgotten_at_restart() -> Context:
-    """After a restart whoever is looked at first goes first."""
-
-    def make(load: Any) -> Any:
-        def patched(self: Queues) -> None:
-            load(self)
-            for uid in list(self._lines.waiters):
-                self._lines.drop(uid)
-
-        return patched
-
-    return around(Queues, "load", make)
-
-
 PLANTS: tuple[Plant, ...] = (
     preempted_work_counted_as_failed,
     what_is_being_stopped_takes_nothing,
@@ -122,5 +108,4 @@ PLANTS: tuple[Plant, ...] = (
     turns_are_not_taken,
     equals_make_room,
     a_task_in_a_used_sandbox_asks_nobody,
-    who_waited_is_forgotten_at_restart,
 )
