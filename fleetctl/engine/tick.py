@@ -101,7 +101,8 @@ class Ticks:
                     self._state.queue.add(uid)
                 roomy = [*self._admission.count(now_s), *self._budgets.count(now_s)]
                 roomy += self._queues.count(now_s)
-                done = dict.fromkeys(self._queues.in_turn([*keys, *touched, *roomy]))
+                looked = self._queues.in_turn([*keys, *touched, *roomy], self._reading.changed_rows)
+                done = dict.fromkeys(looked)
                 for uid in done:
                     self._state.queue.discard(uid)
                     self._pass(uid, now_s)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.controllers.model import RunState
+from fleetctl.controllers.model import Resource, RunState
 from fleetctl.controllers.planning.plan import Plan, Start
 from fleetctl.controllers.queues.decide import Running, evictions, next_up
 from fleetctl.controllers.queues.lines import Ask, Line, Lines, Rules, Waiter
@@ -23,6 +23,7 @@ from fleetctl.controllers.queues.turn import Turn
 from fleetctl.controllers.schedule.desired import revived
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.blocks.priority import rank_of
 from fleetctl.specs.kinds.registry import parse_spec
 
 if TYPE_CHECKING:
@@ -78,23 +79,28 @@ class Queues:
         self._dirty.clear()
         return [*woken, *self._untold()]
 
-    def in_turn(self, uids: list[str]) -> list[str]:
+    def in_turn(self, uids: list[str], rows: Mapping[str, Resource]) -> list[str]:
         """The same, those in queues last and in the order of their queues: whoever comes first is
-        asked first what it wants, also where that is not known yet.
+        asked first what it wants, also where that is not known yet. rows: that were written since.
         """
-        queued = []
+        queued: list[tuple[float, float, tuple[int, float, int], str]] = []
         for uid in uids:
             track = self._state.tracks.get(uid)
-            spec = track.spec if track is not None else None
-            if track is not None and isinstance(spec, Execution) and spec.queue is not None:
-                line = self._lines.lines.get(spec.queue)
-                rank = (-spec.rank, _came_s(track), uid)
-                space = track.resource.namespace
-                turns = line is not None and line.rules.weights is not None
-                share = line.share(space) if line is not None else 0.0
-                served_s = line.served.get(space, 0.0) if line is not None and turns else 0.0
-                queued.append((share, served_s, rank))
-        last = [rank[-1] for _, _, rank in sorted(queued)]
+            resource = rows.get(uid) or (track.resource if track is not None else None)
+            if resource is None or '"queue":' not in resource.spec:
+                continue
+            spec = json.loads(resource.spec)
+            if "queue" not in spec:
+                continue  # it says so of something else
+            space, line = resource.namespace, self._lines.lines.get(spec["queue"])
+            turns = line is not None and line.rules.weights is not None
+            share = line.share(space) if line is not None else 0.0
+            served_s = line.served.get(space, 0.0) if line is not None and turns else 0.0
+            known: Mapping[str, Any] = (track.status.get("queued") if track else None) or {}  # type: ignore[assignment]
+            came_s = known.get("since", resource.created_at_s)
+            rank = (-rank_of(spec.get("priority", 0)), came_s, len(queued))
+            queued.append((share, served_s, rank, uid))
+        last = [it[-1] for it in sorted(queued)]
         among = set(last)
         return [*(it for it in uids if it not in among), *last]
 
@@ -306,12 +312,6 @@ def _waiter(work: Work, now_s: float) -> Waiter | None:
         since_s=since_s,
         stands_since_s=stands_since_s,
     )
-
-
-def _came_s(track: Track) -> float:
-    """When it came to its queue; the newest come last."""
-    known: Mapping[str, Any] = track.status.get("queued") or {}  # type: ignore[assignment]
-    return float(known.get("since", track.resource.created_at_s))
 
 
 def _told(track: Track) -> Waiter | None:

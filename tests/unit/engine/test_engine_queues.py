@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from fleetctl.apply.write import commit
+from fleetctl.manifest import Manifest
+from fleetctl.specs.blocks.common import Metadata
+from fleetctl.specs.kinds.registry import KINDS
 from tests.unit.engine.fake_world import Fleet
 
 
@@ -231,3 +235,22 @@ async def test_a_sandbox_that_takes_tasks_in_turn_gives_way_to_a_higher_priority
         await fleet.settle()
         assert live(fleet, "high") == 1
         assert (fleet.status("low")["succeeded"], live(fleet, "low")) == (2, 0)
+
+
+async def test_of_objects_that_come_together_the_higher_priority_starts_first() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        manifests = [
+            (name, KINDS["BatchJob"].spec.model_validate(job(priority=priority)))
+            for name, priority in (("low", "low"), ("first", 0), ("second", 0), ("high", "high"))
+        ]
+        commit.apply(
+            fleet.store,
+            [Manifest("BatchJob", it, Metadata(name=it), spec, "f", 1) for it, spec in manifests],
+            fleet.clock.now_s(),
+        )
+        await fleet.settle()
+        for name in ("high", "first", "second", "low"):
+            assert live(fleet, name) == 1, name
+            fleet.local.finish(0, of=f"batchjob/{name}")
+            await fleet.later(1.0)
