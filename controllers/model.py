@@ -98,6 +98,8 @@ class Run:
     wandb: str = ""  # the id of the run at W&B that it is an attempt of; empty: of none
     resumed_step: int | None = None  # of the checkpoint that it began from
     saved_step: int | None = None  # the highest of those that it completed
+    # What it takes of its queue, see controllers/queues/takes.py; empty: it is in none.
+    queued: str = ""
 
     @property
     def cost_usd(self) -> float | None:

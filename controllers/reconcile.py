@@ -63,10 +63,12 @@ def _finished(desired: Desired, history: History, now_s: float) -> Plan | None:
     over = partial(Plan, phase=prior.phase, reason="Finished", final=True)
     if history.live or history.sandboxes:
         return over(end_all(history, "Finished", policy))
-    if policy.ttl_s is None or prior.completed_at_s is None:
-        return over((), message="it is over, and has no ttlSecondsAfterFinished")
     if prior.scratch_freed:
         return over((), message="it is over, and what its runs left behind is freed")
+    if desired.past_retention:
+        return over((FreeScratch(desired.uid, True, desired.past_retention),))
+    if policy.ttl_s is None or prior.completed_at_s is None:
+        return over((), message="it is over, and has no ttlSecondsAfterFinished")
     free_at_s = prior.completed_at_s + policy.ttl_s
     if now_s < free_at_s:
         text = f"it is over; what its runs left behind is freed in {free_at_s - now_s:.0f} s"

@@ -15,6 +15,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Node, RunState, Usage
 from fleetctl.controllers.money.budget import Account
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Plan, Start
+from fleetctl.controllers.queues.lines import Waiter
 from fleetctl.controllers.schedule.desired import Desired, Prior, revived
 from fleetctl.controllers.schedule.stuck import stuck
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
@@ -46,7 +47,6 @@ def status_of(
 ) -> Status:
     """The whole status of a running kind. Times are seconds since the epoch, UTC."""
     over = plan.phase in TERMINAL_PHASES
-    suspended = plan.phase is Phase.SUSPENDED
     since_s = None if revived(desired.prior, desired.generation) else before.get("activeSince")
     same = before.get("observedGeneration") == desired.generation
     starting = sum(1 for run in history.live.values() if run.state is RunState.STARTING)
@@ -74,7 +74,7 @@ def status_of(
         "failedIndexes": history.failed.text(intervals_max=STATUS_INTERVALS_MAX),
         "unwantedIndexes": history.unwanted.text(intervals_max=STATUS_INTERVALS_MAX),
         "startTime": before.get("startTime") or (now_s if history.started else None),
-        "activeSince": None if suspended or plan.reason in _NOT_LATE else since_s or now_s,
+        "activeSince": None if _not_late(plan, history) else since_s or now_s,
         "completionTime": ((before.get("completionTime") if same else None) or now_s)
         if over
         else None,
@@ -92,12 +92,29 @@ def status_of(
         "conditions": _conditions(plan, desired, before, now_s),
     }
     _add_what_some_have(status, desired, history, before)
+    if desired.turn is not None:
+        status["queued"] = _queued(plan, desired.turn.me)
     status.update(cast(Status, plan.extra))
     if "warning" in status:
         status["warning"] = message_of(status["warning"])
     if (lack := stuck(plan, desired, history, now_s)) is not None:
         status["stuck"] = lack
     return status
+
+
+def _not_late(plan: Plan, history: History) -> bool:
+    """Whether its deadline does not count now: it may not begin, or begin again."""
+    in_line = plan.queued is not None and not history.live
+    return plan.phase is Phase.SUSPENDED or plan.reason in _NOT_LATE or in_line
+
+
+def _queued(plan: Plan, me: Waiter) -> dict[str, object]:
+    """Its place in its queue; what it asks for while it waits, so that a restart knows it."""
+    stands: dict[str, object] = {"queue": me.queue, "priority": me.priority, "since": me.since_s}
+    if plan.queued is not None:
+        stands["waitingSince"] = plan.queued.stands_since_s
+        stands["asks"] = [it.told() for it in plan.queued.asks]
+    return stands
 
 
 def _add_what_some_have(

@@ -96,6 +96,8 @@ EXECUTION: Mapping[str, Role] = {
     "placement": PLACE,
     "rollout": RULE,
     "on_change": RULE,
+    "queue": RULE,  # what runs goes on where it was admitted
+    "priority": RULE,
     "success_policy": RULE,
     "failure_policy": RULE,
     "sandbox": RULE,
@@ -103,6 +105,7 @@ EXECUTION: Mapping[str, Role] = {
     "cache": RULE,
     "depends_on": RULE,  # of when it begins; what it makes of results is UNITS or WORK
     "on_dependency_failed": RULE,
+    "notify": RULE,
 }
 
 KINDS: Mapping[str, Mapping[str, Role]] = {

@@ -32,11 +32,14 @@ class OpenSandbox:
 
 
 class Place(NamedTuple):
-    """What sandboxes are counted by. stopping: it will be gone without our doing more."""
+    """What sandboxes are counted by. stopping: it will be gone without our doing more. queued: what
+    it takes of a queue, or empty.
+    """
 
     provider: str
     usd_per_s: float | None
     stopping: bool
+    queued: str = ""
 
 
 class Holding:
@@ -149,7 +152,7 @@ class Sandboxes(dict[str, OpenSandbox]):
             return
         live = self._live.get(box.last.name)
         stopping = box.closing or (live is not None and live.state is RunState.STOPPING)
-        self.held.set(name, Place(box.provider, box.last.usd_per_s, stopping))
+        self.held.set(name, Place(box.provider, box.last.usd_per_s, stopping, box.last.queued))
 
     # -- helpers -----------------------------------------------------------------------------------
 

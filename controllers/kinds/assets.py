@@ -15,7 +15,7 @@ from fleetctl.controllers.planning.plan import (
 )
 
 # Kinds that are true as soon as they are said: nothing is made at a provider.
-SAID_KINDS = frozenset({"Secret", "Provider"})
+SAID_KINDS = frozenset({"Notifier", "Policy", "Provider", "Secret", "Settings"})
 
 
 @dataclass(frozen=True, slots=True)

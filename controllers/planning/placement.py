@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.controllers.money.budget import usd
+from fleetctl.controllers.queues.takes import Takes
 
 HOUR_S = 3600
 USD_PER_S_SLACK = 1e-12
@@ -65,6 +66,7 @@ class Offer:
 
     usd_per_s: float | None = None  # None: the price is not known; never free
     lacks: str = ""  # a sentence why this work can never run there, or empty
+    takes: Takes | None = None  # None: not known, such as of a Function that is not there
 
 
 @dataclass(frozen=True, slots=True)

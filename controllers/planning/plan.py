@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fleetctl.controllers.money.budget import Denied
+from fleetctl.controllers.queues.lines import Waiter
 
 
 class Phase(StrEnum):
@@ -51,6 +52,7 @@ class Start:
     placed: str = ""  # why it starts at this provider; empty where there is no choice
     spilled: bool = False  # a better place has no room
     usd: float | None = None  # set aside for it: its worst case
+    queued: str = ""  # what it takes of its queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +164,7 @@ class Plan:
     # What this pass learned of providers without room.
     shortages: Mapping[str, Shortage] = field(default_factory=dict)
     denied: Denied | None = None  # something would start if there were money
+    queued: Waiter | None = None  # something would start if its queue let it
     extra: Mapping[str, object] = field(
         default_factory=dict
     )  # kind-specific status, such as a best trial

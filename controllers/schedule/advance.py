@@ -11,7 +11,13 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import ADOPTED, Run, RunState
 from fleetctl.controllers.planning.kind import Keep, KindController, StopNow
 from fleetctl.controllers.planning.plan import CloseSandbox, Phase, Plan, Rollout, Shortage, Stop
-from fleetctl.controllers.schedule.blocked import at_capacity_by, awaiting, denied_by, payable_later
+from fleetctl.controllers.schedule.blocked import (
+    at_capacity_by,
+    awaiting,
+    denied_by,
+    payable_later,
+    queued_by,
+)
 from fleetctl.controllers.schedule.capacity import Slots, spilled
 from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.controllers.schedule.progress import under_way, wakes_at_s
@@ -19,6 +25,7 @@ from fleetctl.controllers.schedule.starts import Supply, sort_sandboxes, started
 from fleetctl.specs.values.hints import with_hint
 
 SCALED_DOWN = "ScaledDown"
+PREEMPTED = "Preempted"
 
 
 def advance(desired: Desired, history: History, now_s: float) -> Plan:
@@ -54,6 +61,8 @@ def advance(desired: Desired, history: History, now_s: float) -> Plan:
         plan = awaiting(plan, desired.lacking)
     if shortages:
         plan = replace(plan, shortages=shortages)
+    if found.queued is not None:
+        plan = queued_by(plan, desired, slots, found.queued, now_s)
     if found.unpaid is not None:
         denied = denied_by(plan, desired, history, found.unpaid.denied)
         return payable_later(denied, slots, found.unpaid.full, now_s)
@@ -72,8 +81,20 @@ def _stops(
 ) -> tuple[tuple[Stop, ...], dict[str, Shortage]]:
     """Runs that must not go on here, and what that tells of their places."""
     stops = tuple(unwanted(desired.controller, history, parallelism))
+    stops += tuple(_evicted(desired, history, {it.run for it in stops}))
     # What is stopped anyway needs no other place; the next pass looks at the rest.
     return (stops, {}) if stops else spilled(slots, history, desired, now_s)
+
+
+def _evicted(desired: Desired, history: History, stopped: set[str]) -> Iterator[Stop]:
+    """Runs that make room for others of their queue. Stopped as any other run, they have their
+    grace time for a checkpoint, and their units start again without a failure.
+    """
+    grace_s = desired.controller.policy.grace_s
+    for name, why in desired.evicted.items():
+        run = history.live.get(name)
+        if run is not None and run.state is not RunState.STOPPING and name not in stopped:
+            yield Stop(name, PREEMPTED, grace_s, why)
 
 
 def unwanted(controller: KindController, history: History, parallelism: int) -> Iterator[Stop]:

@@ -1,5 +1,5 @@
-"""Where a new sandbox is paid for: the best place with room that the budgets allow. Pure; called by
-starts.py.
+"""Where a new sandbox is paid for: the best place with room that the object's queue and the budgets
+allow. Pure; called by starts.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from dataclasses import dataclass, replace
 
 from fleetctl.controllers.money.budget import TOO_SMALL, Denied, Held, Terms, UnitPrice, lasts_s
 from fleetctl.controllers.planning.kind import Unit
-from fleetctl.controllers.planning.placement import Judgement
+from fleetctl.controllers.planning.placement import Judgement, Offer
+from fleetctl.controllers.queues.lines import Ask, Asks
+from fleetctl.controllers.queues.takes import read, text_of
+from fleetctl.controllers.queues.turn import IN_LINE, Refusal, Turn
 from fleetctl.controllers.schedule.capacity import Slots
 from fleetctl.controllers.schedule.desired import Desired, ends_at_s
 
@@ -21,6 +24,7 @@ class Paid:
     where: Judgement
     held: Held
     judged: tuple[Judgement, ...]
+    queued: str = ""  # what it takes of its queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,21 +35,51 @@ class Unpaid:
     full: tuple[Judgement, ...]
 
 
-def paid_place(slots: Slots, desired: Desired, unit: Unit, now_s: float) -> Paid | Unpaid:
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """Its queue lets nothing more of it start. asks: at each place with room. full: places without.
+    unpaid: where the queue would let it start, and no budget does.
+    """
+
+    refusal: Refusal
+    asks: Asks
+    full: tuple[Judgement, ...] = ()
+    unpaid: Unpaid | None = None
+
+
+def paid_place(slots: Slots, desired: Desired, unit: Unit, now_s: float) -> Paid | Unpaid | Queued:
     """Set aside the worst case of one new run, at the best place that has room and is paid for.
 
     A cheaper place behind it is as good as one behind a place that is full: what one budget cannot
     pay here, it may pay there.
     """
     denials: dict[str, Denied] = {}
+    refusals: dict[Ask, tuple[str, Refusal]] = {}
     for where in slots.open(unit.template_hash):
+        ask = _ask_of(desired, unit, where.provider)
+        refusal = _refusal(desired.turn, ask)
+        if refusal is not None:
+            refusals[ask] = where.provider, refusal
+            continue
         paid = desired.allowance.take(
             unit_price_of(desired, unit, where.provider, now_s), where.provider
         )
         if isinstance(paid, Held):
-            return Paid(where, paid, _with_money(slots.judged(unit.template_hash), where, denials))
+            others = {
+                name: f"{it.owner} cannot pay for one more there" for name, it in denials.items()
+            }
+            others |= {
+                name: f"{_queue(desired)} has no room there" for name, _ in refusals.values()
+            }
+            judged = _with_money(slots.judged(unit.template_hash), where, others)
+            return Paid(where, paid, judged, _taken(desired.turn, ask))
         denials[where.provider] = paid
     full = slots.full(unit.template_hash)
+    if refusals:
+        why = [it for _, it in refusals.values()]
+        first = next((it for it in why if it.reason in IN_LINE), why[0])
+        broke = Unpaid(_whole([*denials.values()], open_elsewhere=True), ()) if denials else None
+        return Queued(first, tuple(refusals), full, broke)
     later = [
         desired.allowance.denial(unit_price_of(desired, unit, it.provider, now_s), it.provider)
         for it in full
@@ -87,11 +121,47 @@ def _whole(denials: Sequence[Denied], *, open_elsewhere: bool) -> Denied:
 
 
 def _with_money(
-    judged: tuple[Judgement, ...], where: Judgement, denials: dict[str, Denied]
+    judged: tuple[Judgement, ...], where: Judgement, others: dict[str, str]
 ) -> tuple[Judgement, ...]:
-    if not denials:
+    """others: why not at a better place, by its name. Without amounts: thousands of runs share the
+    sentence, and the store keeps it once.
+    """
+    if not others:
         return judged
-    # Without amounts: thousands of runs share the sentence, and the store keeps it once.
-    fields = {name: f"{it.owner} cannot pay for one more there" for name, it in denials.items()}
-    fields[where.provider] = "the first that is paid for"
+    fields = {**others, where.provider: "the first that is paid for"}
     return tuple(replace(it, won=it is where, why=fields.get(it.provider, it.why)) for it in judged)
+
+
+# -- queues --------------------------------------------------------------------------------------
+
+
+def gives_way(desired: Desired, queued: str, provider: str, usd_per_s: float | None) -> bool:
+    """Whether a sandbox that took this of the object's queue is to go rather than take another
+    task.
+    """
+    turn = desired.turn
+    if turn is None or not queued:
+        return False
+    name, takes = read(queued)
+    return name == turn.me.queue and turn.gives_way(Ask(provider, takes, usd_per_s))
+
+
+def _ask_of(desired: Desired, unit: Unit, provider: str) -> Ask:
+    offer = desired.offers.get(unit.template_hash, {}).get(provider, Offer())
+    return Ask(provider, offer.takes, offer.usd_per_s)
+
+
+def _refusal(turn: Turn | None, ask: Ask) -> Refusal | None:
+    return None if turn is None else turn.refusal(ask)
+
+
+def _taken(turn: Turn | None, ask: Ask) -> str:
+    """It starts; what is kept beside it."""
+    if turn is None or ask.takes is None:
+        return ""
+    turn.take(ask)
+    return text_of(turn.me.queue, ask.takes)
+
+
+def _queue(desired: Desired) -> str:
+    return f"queue/{desired.turn.me.queue}" if desired.turn is not None else ""

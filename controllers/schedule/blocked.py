@@ -11,7 +11,8 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.money.budget import Denied
 from fleetctl.controllers.planning.kind import Unit
 from fleetctl.controllers.planning.placement import Judgement
-from fleetctl.controllers.planning.plan import Plan
+from fleetctl.controllers.planning.plan import Plan, Start
+from fleetctl.controllers.schedule.affordable import Queued
 from fleetctl.controllers.schedule.capacity import Slots
 from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.controllers.schedule.stops import end_all
@@ -36,6 +37,29 @@ def at_capacity_by(plan: Plan, desired: Desired, slots: Slots, unit: Unit, now_s
         waiting_on=(why, *plan.waiting_on),
         wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
         at_capacity=tuple(it.provider for it in full if slots.shared(it.provider)),
+    )
+
+
+def queued_by(plan: Plan, desired: Desired, slots: Slots, queued: Queued, now_s: float) -> Plan:
+    """The same plan, saying why its queue lets no more of it start. The engine wakes it when it is
+    its turn, or when there is room where there was none.
+    """
+    assert desired.turn is not None, "what is in no queue is not refused by one"
+    text = message_of(queued.refusal.message)
+    still = not plan.active and plan.reason in ("InProgress", "Waiting")
+    times = (plan.wake_at_s, *(slots.until_s(it.provider) for it in queued.full))
+    started = any(isinstance(action, Start) for action in plan.actions)
+    me = desired.turn.me
+    return replace(
+        plan,
+        reason=queued.refusal.reason if still else plan.reason,
+        message=queued.refusal.message if still else plan.message,
+        waiting_on=(text, *plan.waiting_on),
+        wake_at_s=min((it for it in times if it is not None and it >= now_s), default=None),
+        at_capacity=tuple(it.provider for it in queued.full if slots.shared(it.provider)),
+        queued=replace(
+            me, asks=queued.asks, stands_since_s=now_s if started else me.stands_since_s
+        ),
     )
 
 

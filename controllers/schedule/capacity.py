@@ -30,7 +30,8 @@ PROBE_AFTER_S_MIN = 15.0
 # How long a start lies in its provider's queue before one with fewer nodes is tried; guessed: to
 # bring up a whole cluster takes minutes.
 FEWER_AFTER_S = 300.0
-QUEUED = "Queued"  # all that was asked for is waited for together
+# All that was asked for is waited for together: in a provider's line, or by all pods of a Job.
+TOGETHER = frozenset({"Queued", "Unschedulable"})
 
 
 class Slots:
@@ -162,7 +163,7 @@ def spills_at_s(desired: Desired, history: History, now_s: float) -> float | Non
         placement = desired.controller.placement(run.template_hash)
         if len(placement.candidates) > 1:
             times.append(wait.short_since_s + placement.spill.after_s)
-        if wait.reason == QUEUED and desired.controller.can_shrink(history, run.index):
+        if wait.reason in TOGETHER and desired.controller.can_shrink(history, run.index):
             times.append(wait.short_since_s + FEWER_AFTER_S)
     return min((at_s for at_s in times if at_s > now_s), default=None)
 
@@ -204,7 +205,9 @@ def _moves(wait: Wait, run: Run, desired: Desired, now_s: float) -> bool:
 
 
 def _shrinks(wait: Wait, run: Run, history: History, desired: Desired, now_s: float) -> bool:
-    if desired.room.paused or wait.asking or wait.short_since_s is None or wait.reason != QUEUED:
+    if desired.room.paused or wait.asking or wait.short_since_s is None:
+        return False
+    if wait.reason not in TOGETHER:
         return False
     late = now_s >= wait.short_since_s + FEWER_AFTER_S
     return late and desired.controller.can_shrink(history, run.index)

@@ -14,6 +14,7 @@ from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.controllers.planning.kind import KindController, Policy
 from fleetctl.controllers.planning.placement import Capacity, Offer
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase, Shortage
+from fleetctl.controllers.queues.turn import Turn
 from fleetctl.controllers.trials.winner import Lacking
 
 
@@ -91,11 +92,14 @@ class Desired:
     dependencies: tuple[Standing, ...] = ()  # of `dependsOn`, as they are now
     blocked: bool = False  # what is lacking is a dependency: nothing of it may begin
     swept: bool = False  # all that its runs left at providers, logs too, is freed
+    past_retention: str = ""  # why what its runs left at providers, but logs, is to go; or empty
     before_removal: str = (
         ""  # of a deleted one: what else must be done before it may go, as a sentence
     )
     # What the pass may spend; taken from as it decides.
     allowance: Allowance = field(default_factory=Allowance)
+    turn: Turn | None = None  # in its queue, asked and taken from like the allowance; None: in none
+    evicted: Mapping[str, str] = field(default_factory=dict)  # run -> why it has to make room
     estimate: Estimate | None = None  # of the whole, when its spec was applied
 
 

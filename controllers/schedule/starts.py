@@ -12,7 +12,15 @@ from fleetctl.controllers.history.sandboxes import OpenSandbox
 from fleetctl.controllers.money.budget import Terms
 from fleetctl.controllers.planning.kind import KindController, Policy, Unit
 from fleetctl.controllers.planning.plan import CloseSandbox, Start
-from fleetctl.controllers.schedule.affordable import Paid, Unpaid, paid_again, paid_place
+from fleetctl.controllers.queues.turn import TURN, Refusal
+from fleetctl.controllers.schedule.affordable import (
+    Paid,
+    Queued,
+    Unpaid,
+    gives_way,
+    paid_again,
+    paid_place,
+)
 from fleetctl.controllers.schedule.capacity import Slots, placed
 from fleetctl.controllers.schedule.desired import Desired
 
@@ -37,8 +45,8 @@ class Supply:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What starts now, and why nothing more does: the pass is full, or one unit found no room or no
-    money. Without any, all that may run now does.
+    """What starts now, and why nothing more does: the pass is full, or one unit found no room, no
+    money, or its queue does not let it. Without any, all that may run now does.
     """
 
     starts: tuple[Start, ...]
@@ -46,6 +54,7 @@ class Started:
     full: bool
     at_capacity: Unit | None
     unpaid: Unpaid | None
+    queued: Queued | None = None
 
 
 def started(desired: Desired, history: History, supply: Supply, now_s: float) -> Started:
@@ -56,12 +65,18 @@ def started(desired: Desired, history: History, supply: Supply, now_s: float) ->
     full = False
     at_capacity: Unit | None = None
     unpaid: Unpaid | None = None
+    queued: Queued | None = None
     wanted = () if desired.blocked else wanted_now(desired.controller, history, now_s)
     for unit, reason in wanted:
         full = len(starts) == STARTS_PER_PASS_MAX
         if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
             break
         box = idle[-1] if idle else None
+        if box is not None and gives_way(
+            desired, box.last.queued, box.provider, box.last.usd_per_s
+        ):
+            queued = Queued(Refusal(TURN, "its sandbox ends: others of its queue come first"), ())
+            break
         if desired.room.paused or (box is None and slots.best(unit.template_hash) is None):
             at_capacity = unit
             break
@@ -73,15 +88,18 @@ def started(desired: Desired, history: History, supply: Supply, now_s: float) ->
         if isinstance(paid, Unpaid):
             unpaid = paid
             break
+        if isinstance(paid, Queued):
+            queued, unpaid = paid, paid.unpaid
+            break
         start = start_of(unit, history, box, desired.controller, reason)
         if isinstance(paid, Paid):
             start = _in_a_new_one(start, paid, slots)
             made += 1
         else:
-            start = replace(start, usd=paid.usd)
+            start = replace(start, usd=paid.usd, queued=box.last.queued if box else "")
             idle.pop()
         starts.append(start)
-    return Started(tuple(starts), tuple(idle), full, at_capacity, unpaid)
+    return Started(tuple(starts), tuple(idle), full, at_capacity, unpaid, queued)
 
 
 def _in_a_new_one(start: Start, paid: Paid, slots: Slots) -> Start:
@@ -90,6 +108,7 @@ def _in_a_new_one(start: Start, paid: Paid, slots: Slots) -> Start:
     return replace(
         start,
         usd=paid.held.usd,
+        queued=paid.queued,
         provider=paid.where.provider,
         placed=placed(paid.judged),
         spilled=paid.judged[0].provider != paid.where.provider,

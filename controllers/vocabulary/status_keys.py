@@ -97,6 +97,11 @@ class Status(TypedDict, total=False):
         Sequence[Block],
         "of work with `dependsOn`: on, condition, state (Met, Waiting, Missing, Failed, Skipped)",
     ]
+    queued: Annotated[
+        Block,
+        "of work in a queue: queue, priority, since; waitingSince and asks (what one more run takes"
+        " at each place) while its queue lets no more of it start",
+    ]
     paramsFrom: Annotated[Block, "of work with `paramsFrom`: sweep, params once they are known"]
     priorTrials: Annotated[
         Block, "of a Sweep with `priorTrials`: fromSweep; used, ended trials once they are known"
@@ -154,6 +159,22 @@ class Status(TypedDict, total=False):
     activeRuns: Annotated[Sequence[str], "of a Schedule: objects that it made and that run"]
     missed: Annotated[int, "of a Schedule: moments without an object; of one gap 1,001 at most"]
     times: Annotated[str, "of a Schedule: the line and the zone that `decidedUntil` is about"]
+    backup: Annotated[
+        Block,
+        "of Settings: nextTime, lastSuccessfulTime, file, bytes, lastFailureTime, failures, error",
+    ]
+    retained: Annotated[
+        Sequence[Block], "of Settings, after the last round: sort, items, bytes, freedBytes"
+    ]
+    quotas: Annotated[
+        Sequence[Block], "of a Queue: resource, provider, used, nominal, borrowed of each quota"
+    ]
+    shares: Annotated[
+        Mapping[str, Sequence[float]],
+        "of a Queue: what each namespace uses, in the order of quotas",
+    ]
+    running: Annotated[int, "of a Queue: sandboxes that are there"]
+    waiting: Annotated[int, "of a Queue: objects of which it lets no more start now"]
     appliedRevision: Annotated[str, "of a Source: the commit that its objects are equal to"]
     appliedGeneration: Annotated[int, "of a Source: its generation when that was applied"]
     appliedAt: Annotated[Number | None, "of a Source: when that was"]
@@ -182,12 +203,12 @@ Text = Literal[
 Count = Literal[
     "observedGeneration", "total", "active", "starting", "stopping", "succeeded", "failed",
     "refused", "stopped", "cached", "outdated", "retries", "restarts", "infraFailures", "warned",
-    "frontSize", "missed", "objects", "unpruned",
+    "frontSize", "missed", "running", "waiting", "objects", "unpruned",
 ]  # fmt: skip
 Map = Literal[
     "where", "cost", "budget", "lastFailure", "stuck", "metric", "best", "paramsFrom",
     "priorTrials", "wandb", "slots", "spend", "warm", "checkpoint",
-    "usage", "latency",
+    "usage", "latency", "queued", "backup", "shares",
 ]  # fmt: skip
 Time = Literal[
     "startTime", "activeSince", "completionTime", "firstResultTime", "workedSeconds",

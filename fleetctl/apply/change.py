@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetctl.controllers.model import Resource
+from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.reuse.impact import Impact
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.changes import FieldChange, field_changes
@@ -28,6 +28,18 @@ _URL_USER = re.compile(r"//[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a policy says of an object that does not meet it. deny: nothing is stored. exempt: until
+    when and why it is let pass all the same.
+    """
+
+    policy: str
+    message: str
+    deny: bool
+    exempt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """One object before and after. impact is None where no work hangs on the change."""
 
@@ -39,6 +51,18 @@ class Change:
     note: str = ""
     asked_again: bool = False  # it was refused before, and is tried anew
     rerun: bool = False  # all that ended runs again, whatever is known
+    verdicts: tuple[Verdict, ...] = ()  # of policies
+
+    @property
+    def destroyed(self) -> tuple[Run, ...]:
+        """Runs whose work would be lost."""
+        found = self.impact
+        if found is None:
+            return ()
+        if self.outcome == PRUNED:
+            everything = (*found.going_on, *found.replaced, *found.cancelled)
+            return tuple(run for run in everything if run.started_at_s is not None)
+        return found.destroyed
 
     @property
     def key(self) -> str:

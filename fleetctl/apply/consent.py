@@ -51,7 +51,7 @@ def losses_of(change: Change, approved: Collection[str], now_s: float) -> Iterat
     """What of one object would be lost beyond what is approved; see `check`."""
     if _stakes(change) and _again_of(change) not in approved:
         yield Loss(Sort.AGAIN, f"{change.key}: {_cause(change)}{_redone(change)}")
-    doomed = [run for run in _destroyed(change) if run.name not in approved]
+    doomed = [run for run in change.destroyed if run.name not in approved]
     if doomed:
         spares = change.impact is not None and change.impact.spared > 0
         text = f"{change.key}: {_cause(change)}{_loss(change, doomed, now_s)}"
@@ -82,7 +82,7 @@ def check(changes: Sequence[Change], approved: Collection[str], now_s: float) ->
 
 def approvable(changes: Sequence[Change]) -> list[str]:
     """What a plan shows as lost, so that its apply need not ask again: see `check`."""
-    runs = [run.name for change in changes for run in _destroyed(change)]
+    runs = [run.name for change in changes for run in change.destroyed]
     volumes = [it.key for it in changes if it.outcome == PRUNED and deletes_data(it.after)]
     again = [_again_of(change) for change in changes if _stakes(change)]
     asked = [name for change in changes for name, _ in asked_about(change)]
@@ -123,16 +123,6 @@ def duration_text(seconds: float) -> str:
         if seconds >= 2 * size_s:
             return f"{seconds / size_s:,.0f} {word}"
     return f"{seconds:,.0f} s"
-
-
-def _destroyed(change: Change) -> tuple[Run, ...]:
-    found = change.impact
-    if found is None:
-        return ()
-    if change.outcome == PRUNED:
-        everything = (*found.going_on, *found.replaced, *found.cancelled)
-        return tuple(run for run in everything if run.started_at_s is not None)
-    return found.destroyed
 
 
 def _cause(change: Change) -> str:

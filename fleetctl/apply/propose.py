@@ -38,6 +38,8 @@ from fleetctl.apply.draft import (
     winner_told,
 )
 from fleetctl.apply.impact import fresh_impact, impact_on
+from fleetctl.apply.policies.judge import admitted
+from fleetctl.apply.policies.told import refuse
 from fleetctl.apply.prune import pruned
 from fleetctl.apply.request.options import Order
 from fleetctl.controllers.kinds.registry import CONTROLLERS
@@ -124,7 +126,9 @@ def propose(
                 gone = replace(row, deleted_at_s=now_s)
                 # As the pass of a deleted object reads it: one that nobody can read goes too.
                 changes.append(Change(PRUNED, row, gone, impact=impact_on(stored, gone, options)))
-    return changes
+    if options.unjudged:
+        return changes
+    return admitted(stored, changes, now_s, costs=options.costs)
 
 
 def _made_by(stored: Stored, owner: Resource) -> list[Resource]:
@@ -142,7 +146,8 @@ def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:
 
 
 def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
-    """As commit, inside a transaction that is begun."""
+    """As commit, inside a transaction that is begun. Raises Denied where a policy said no."""
+    refuse(changes)
     for change in changes:
         if change.outcome == UNCHANGED:
             continue

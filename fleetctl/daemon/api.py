@@ -19,16 +19,18 @@ from collections.abc import Awaitable, Callable
 from fleetctl.apply.consent import NeedsConsent
 from fleetctl.apply.forecast import Forecaster
 from fleetctl.apply.request.fields import Reply, Request
-from fleetctl.common.errors import FleetctlError
+from fleetctl.common.errors import FleetctlError, UsageError
 from fleetctl.common.version import VERSION
 from fleetctl.daemon.adoption.adopt import Adopter
 from fleetctl.daemon.receive import Receiver
 from fleetctl.daemon.verbs import Verbs
 from fleetctl.engine.capacity.prices import Market
+from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.engine.shared.boundary import reported
 from fleetctl.engine.shared.state import State
 from fleetctl.manifest import ManifestErrors
+from fleetctl.retention.report import report
 
 log = logging.getLogger("fleetctl.api")
 
@@ -39,7 +41,8 @@ REQUEST_WAIT_S = 30.0
 
 class Api:
     """shutdown: called once when a client asks the controller to end. forecaster: None = nothing
-    is said of costs. adopter: None = no sandbox can be adopted.
+    is said of costs. adopter: None = no sandbox can be adopted. retention: None = `gc` lets go of
+    nothing.
     """
 
     def __init__(
@@ -51,9 +54,10 @@ class Api:
         shutdown: Callable[[], None],
         forecaster: Forecaster | None = None,
         adopter: Adopter | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self._state = state
-        self._shutdown = shutdown
+        self._shutdown, self._retention = shutdown, retention
         receiver, verbs = Receiver(state, market, secrets, forecaster), Verbs(state, adopter)
         self.last_request_at_s = state.clock.now_s()
         self._verbs: dict[str, Callable[[Request], Awaitable[Reply]]] = {
@@ -68,6 +72,7 @@ class Api:
             "retry": verbs.retry,
             "set": receiver.set,
             "adopt": verbs.adopt,
+            "gc": self._gc,
             "shutdown": self._end,
         }
 
@@ -126,6 +131,11 @@ class Api:
             "version": VERSION,
             "loop": type(asyncio.get_running_loop()).__module__.partition(".")[0],
         }
+
+    async def _gc(self, request: Request) -> Reply:  # noqa: ARG002
+        if self._retention is None:
+            raise UsageError("this controller keeps nothing on a disk")
+        return {"ok": True, "sorts": report(await self._retention.round())}
 
     async def _end(self, request: Request) -> Reply:  # noqa: ARG002
         asyncio.get_running_loop().call_soon(self._shutdown)

@@ -14,6 +14,8 @@ from fleetctl.apply import consent, propose
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of
 from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
 from fleetctl.apply.kept import refuse_kept
+from fleetctl.apply.policies.told import refuse as refuse_denied
+from fleetctl.apply.policies.told import warnings_of
 from fleetctl.apply.predictions.predict import ANYWAY, allowed, predicted, refuse, worth_a_look
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.request.fields import Reply, Request, document_of, keys_in, list_in
@@ -34,6 +36,7 @@ from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.hurry import hurry, hurry_object
 from fleetctl.manifest import load
 from fleetctl.specs.blocks.common import work_in
+from fleetctl.specs.blocks.notify import secrets_in
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
@@ -82,6 +85,7 @@ class Receiver:
             manifests = await self._state.sources.required(manifests, order.looked)
         forecasts, doubts = await self._foreseen(request, manifests, order, values)
         changes = self._carry_out(request, manifests, values, order, forecasts)
+        doubts += warnings_of(changes)
         planned = {key: found.planned for key, found in forecasts.items()}
         warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
         warnings += [it.warning for it in order.looked.values() if it.warning]
@@ -105,7 +109,7 @@ class Receiver:
         # Read again: somebody else may have changed the object meanwhile.
         manifest = manifest_with(store, kind, name, edits, namespace=namespace)
         changes = self._carry_out(request, [manifest], {}, order, forecasts)
-        return {"ok": True, "results": outcomes_of(changes)}
+        return {"ok": True, "results": outcomes_of(changes), "warnings": warnings_of(changes)}
 
     async def _prepared(
         self,
@@ -168,11 +172,14 @@ class Receiver:
     ) -> list[Change]:
         """Store what the request asks for, unless it is a dry run; only then the values of
         secrets are taken over. Proposed again: the store may have changed while the forecast and
-        the predictions were waited for. Raises NeedsConsent.
+        the predictions were waited for. Raises NeedsConsent and
+        Denied.
         """
         state = self._state
         now_s = state.clock.now_s()
-        changes = noted(self._changes(manifests, options), forecasts)
+        costs = {key: found.estimate for key, found in forecasts.items()}
+        changes = noted(self._changes(manifests, replace(options, costs=costs)), forecasts)
+        refuse_denied(changes, manifests)
         expect(request, state.store, changes)
         if not request.get("override"):
             named = {it.key for it in manifests}
@@ -228,8 +235,10 @@ class Receiver:
         does not have them.
         """
         for manifest in manifests:
-            template = getattr(work_in(manifest.spec), "template", None)
-            for name in template.secrets if template is not None else ():
+            work = work_in(manifest.spec)
+            template = getattr(work, "template", None)
+            told = [name for _, _, name in secrets_in(getattr(work, "notify", ()))]
+            for name in (*(template.secrets if template is not None else ()), *told):
                 stored = self._state.store.resources.get("Secret", name, manifest.namespace)
                 if stored is not None:
                     spec = parse_spec("Secret", stored.spec)

@@ -1,17 +1,26 @@
-"""How long the controller keeps what deleted objects left behind: `FLEETCTL_KEEP_DELETED`.
+"""How long things stay that are over: what the controller's environment says, and what a round of
+retention would come to.
 
-Called by serve.py. A setting of the machine's owner, not of one command, so it is a variable of the
-controller's environment like `FLEETCTL_LOOP`.
+Called by serve.py, and by `fleetctl gc --dry-run`, which needs no controller.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from pathlib import Path
 
-from fleetctl.common.errors import Refused
+from fleetctl.common.errors import NotFound, Refused
+from fleetctl.controllers.retention.limits import limits_of
 from fleetctl.engine.shared.settings import Settings
+from fleetctl.retention.report import SortReport, report
+from fleetctl.retention.survey import survey
+from fleetctl.specs.kinds.registry import parse_spec
+from fleetctl.specs.kinds.settings import NAME, SettingsSpec
 from fleetctl.specs.values.quantities import parse_duration
+from fleetctl.stores.read.reader import Reader
 
+# Of records of deleted objects, where the settings say nothing of them.
 VARIABLE = "FLEETCTL_KEEP_DELETED"
 
 
@@ -27,3 +36,26 @@ def engine_settings() -> Settings:
             f"{VARIABLE} is `{value}`, which is not a duration: {error}",
             hint=f"{VARIABLE}=30d, or 0 to keep nothing",
         ) from error
+
+
+def foreseen(home: Path, now_s: float) -> Sequence[SortReport]:
+    """What a round would come to now. Raises NotFound where there is no store, and Refused for
+    settings of a newer version.
+    """
+    with Reader(home) as reader:
+        if not reader.store_id():
+            raise NotFound(f"there is no store in `{home}` yet", hint="the first `apply` makes one")
+        row = reader.resource("Settings", NAME)
+    spec = SettingsSpec()
+    if row is not None and row.spec:
+        try:
+            read = parse_spec("Settings", row.spec)
+        except ValueError as error:
+            raise Refused(
+                "the settings cannot be read by this version, so nothing goes by them",
+                hint="use the version of fleetctl that wrote them, or a later one",
+            ) from error
+        assert isinstance(read, SettingsSpec)
+        spec = read
+    limits = limits_of(spec.retention, engine_settings().keep_deleted_s)
+    return report(survey(home, limits, now_s))

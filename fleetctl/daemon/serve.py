@@ -87,6 +87,7 @@ async def _serve(
         shutdown=engine.stop,
         forecaster=partial(forecast_of, home, engine.state.providers),
         adopter=Adopter(engine.state, engine.market, accounts.orphans),
+        retention=engine.retention,
     )
     recover(home, engine, accounts)
     door = Door(home, api)
@@ -109,14 +110,19 @@ async def _serve(
 
 
 def engine_of(
-    home: Path, store: Store, settings: Settings, secrets: SecretValues
+    home: Path, store: Store, settings: Settings, secrets: SecretValues, *, programs: bool = True
 ) -> tuple[Engine, Accounts]:
-    """The engine, wired to the world, and the accounts that it works with."""
+    """The engine, wired to the world, and the accounts that it works with. programs: whether a
+    notice may start one.
+    """
     from fleetctl.apply.write.scheduled import Scheduled
+    from fleetctl.daemon.backing_up import backed_up
     from fleetctl.engine.engine import Engine
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
     from fleetctl.gitops.keeper import Keeper
+    from fleetctl.notices.send import send
+    from fleetctl.retention.cleaner import Cleaner
     from fleetctl.tracking.sources import Sources
     from fleetctl.wandb.client import connector
     from fleetctl.wiring.accounts import Accounts
@@ -140,7 +146,10 @@ def engine_of(
         wandb=connector(),
         gateway=GatewayProcess(home / DIRECTORY),
         maker=Scheduled(store, accounts.backends, sources),
+        backup=partial(backed_up, home),
         keeper=Keeper(home, store, secrets.resolve),
+        cleaner=Cleaner(home),
+        send=partial(send, programs=programs),
     )
     engines.append(engine)
     return engine, accounts

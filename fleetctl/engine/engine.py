@@ -10,6 +10,7 @@ from functools import partial
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.tasks import cancel
+from fleetctl.engine.backups.backups import Backups, Make
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.capacity.providers import Accounts
@@ -23,15 +24,17 @@ from fleetctl.engine.endpoints.endpoints import Endpoints, Link
 from fleetctl.engine.endpoints.functions import ServedFunctions
 from fleetctl.engine.endpoints.grants import Grants
 from fleetctl.engine.execute.executor import Effects
-from fleetctl.engine.execute.forgetting import forget_forever
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
 from fleetctl.engine.execute.rate_limit import RateLimiters
+from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.gitops.keeper import Keeper
 from fleetctl.engine.gitops.sources import Sources as KeptSources
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
+from fleetctl.engine.notices.delivery import Delivery, Send
+from fleetctl.engine.notices.notices import Notices
 from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.reach import watch_reach
@@ -39,6 +42,7 @@ from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.observe.watcher import Watcher
+from fleetctl.engine.queues.queues import Queues
 from fleetctl.engine.schedules.maker import Maker
 from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.boundary import reported
@@ -49,6 +53,7 @@ from fleetctl.engine.tick import Ticks
 from fleetctl.engine.wandb.talks import Talks
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.providers.contract.base import Backend, Reachable, Resolving
+from fleetctl.retention.cleaner import Cleaner
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.base import Store
 from fleetctl.tracking.sources import Sources
@@ -82,11 +87,16 @@ class Engine:
         gateway: Gateway | None = None,
         maker: Maker | None = None,
         keeper: Keeper | None = None,
+        backup: Make | None = None,
+        cleaner: Cleaner | None = None,
+        send: Send | None = None,
     ) -> None:
         """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
         W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
         can ask one. maker: stores what schedules ask for; None = they make nothing. keeper: fetches
-        and stores what Sources name; None = they keep nothing.
+        and stores what Sources name; None = they keep nothing. cleaner: lets go of what is over on
+        this machine's disk; None = there is none of it. backup: writes one; None = none is made.
+        send: tells a sink of notices; None = they wait for an engine that can.
         """
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
@@ -125,6 +135,11 @@ class Engine:
             beat_s=settings.wandb_beat_s,
         )
         self.schedules = Schedules(state, maker)
+        self.retention = Retention(state, cleaner)
+        self.backups = Backups(state, make=backup, secrets=secrets or _no_secrets)
+        self.delivery = Delivery(state, secrets=secrets or _no_secrets, send=send)
+        self.notices = Notices(state, written=self.delivery.wake)
+        self._queues = Queues(state)
         self.kept = KeptSources(state, keeper)
         self.ticks = self._ticks_of(state)
 
@@ -179,6 +194,8 @@ class Engine:
             talks=self._talks,
             endpoints=self.endpoints,
             schedules=self.schedules,
+            notices=self.notices,
+            queues=self._queues,
             sources=self.kept,
             provided=self._provided,
         )
@@ -192,6 +209,8 @@ class Engine:
             admission=self._admission,
             charges=self._charges,
             budgets=self._budgets,
+            notices=self.notices,
+            queues=self._queues,
             effects=self.effects,
             sources=self.kept,
             provided=self._provided,
@@ -241,7 +260,9 @@ class Engine:
             self.ticks.load()
             self._help(recovery.go_on)
         self._help(partial(sweep_forever, self.state, self.rate_limiters))
-        self._help(partial(forget_forever, self.state))
+        self._help(self.retention.tend)
+        self._help(self.backups.tend)
+        self._help(self.delivery.run)
         self._help(self.endpoints.tend)
         self._help(self.endpoints.listen)
         for name in self.state.providers:
@@ -326,7 +347,9 @@ class Engine:
             not track.dormant and track.status.get("phase") not in _at_rest(track)
             for track in state.tracks.values()
         )
-        return not busy and not state.live_runs() and not state.inbox.facts and self.resolved()
+        busy = busy or self.delivery.waits
+        live = bool(state.live_runs() or state.inbox.facts)
+        return not busy and not live and self.resolved() and not self.backups.wanted
 
     def resolved(self) -> bool:
         """Of no start, stop or orphan of ours the end is open."""

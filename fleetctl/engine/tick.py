@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
 from fleetctl.engine.money.budgets import BUDGET
+from fleetctl.engine.notices.notices import NOTIFIER
+from fleetctl.engine.queues.queues import QUEUE
 from fleetctl.engine.shared.messages import AssetReplied, Message
 from fleetctl.stores.base import FROM_NOW, DiskFull
 from fleetctl.tracking.track import Track, track_of
@@ -28,8 +30,10 @@ if TYPE_CHECKING:
     from fleetctl.engine.gitops.sources import Sources
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.money.ledger import Charges
+    from fleetctl.engine.notices.notices import Notices
     from fleetctl.engine.observe.intake import Intake
     from fleetctl.engine.observe.records import Records
+    from fleetctl.engine.queues.queues import Queues
     from fleetctl.engine.shared.state import State
     from fleetctl.engine.sleeping import Sleepers
 
@@ -54,6 +58,8 @@ class Ticks:
         admission: Admission,
         charges: Charges,
         budgets: Budgets,
+        notices: Notices,
+        queues: Queues,
         effects: Effects,
         sources: Sources,
         provided: Callable[[], None],
@@ -62,6 +68,7 @@ class Ticks:
         self._passes, self._intake, self._records = passes, intake, records
         self._admission, self._charges, self._budgets = admission, charges, budgets
         self._effects, self._provided, self._sources = effects, provided, sources
+        self._notices, self._queues = notices, queues
         self.made_at_s = 0.0
         self.again_at_s = 0.0  # while the store refuses, no tick before this
         self._tries = 0
@@ -88,8 +95,14 @@ class Ticks:
                 self._records.write()
                 for uid in self._reading.fresh(BUDGET):
                     self._budgets.take(uid)
+                for uid in self._reading.fresh(NOTIFIER):
+                    self._notices.take(uid)
+                for uid in self._reading.fresh(QUEUE):
+                    self._state.queue.add(uid)
                 roomy = [*self._admission.count(now_s), *self._budgets.count(now_s)]
-                done = dict.fromkeys([*keys, *touched, *roomy])
+                roomy += self._queues.count(now_s)
+                looked = self._queues.in_turn([*keys, *touched, *roomy], self._reading.changed_rows)
+                done = dict.fromkeys(looked)
                 for uid in done:
                     self._state.queue.discard(uid)
                     self._pass(uid, now_s)
@@ -136,6 +149,8 @@ class Ticks:
                 self._read(track)
         self._charges.load()
         self._budgets.load()
+        self._notices.load()
+        self._queues.load()
         self._provided()
 
     def _read(self, track: Track) -> None:

@@ -159,7 +159,7 @@ async def _work(
     store = fenced(opened, elector.leads)
     values = SecretValues(store, os.environ)
     settings = engine_settings()
-    engine, accounts = engine_of(home, store, settings, values)
+    engine, accounts = engine_of(home, store, settings, values, programs=False)
     forecaster = partial(forecast_of, home, engine.state.providers)
     adopter = Adopter(engine.state, engine.market, accounts.orphans)
     recover(home, engine, accounts)
@@ -171,6 +171,7 @@ async def _work(
         shutdown=stop.set,
         forecaster=forecaster,
         adopter=adopter,
+        retention=engine.retention,
     )
     door = Door(home, api)
     await door.open()

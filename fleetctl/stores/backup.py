@@ -126,7 +126,7 @@ def check(file: Path, into: Path) -> About:
     return about
 
 
-def note_newest(home: Path, file: Path, about: About) -> bool:
+def note_newest(home: Path, file: Path | str, about: About) -> bool:
     """Remember where the newest backup is, for the day on which the store is lost. False: the home
     cannot be written, and a message will not know of it.
     """

@@ -14,6 +14,7 @@ from typing import Protocol
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.stores.outbox import NoticeStore
 
 FROM_NOW = 1 << 62  # for `watch`: beyond every change that there is
 EVENTS_PER_OBJECT_MAX = 1000
@@ -189,6 +190,12 @@ class RunStore(Protocol):
         """What the run reported, by seq."""
         ...
 
+    def thin(self, uid: str) -> bool:
+        """Take a small step towards keeping only what each metric of each run came to last. False =
+        there is nothing to take.
+        """
+        ...
+
     def last_step(self, run: str) -> int | None:
         """The greatest step that the run reported; None when it reported none."""
         ...
@@ -312,6 +319,10 @@ class EventStore(Protocol):
         """
         ...
 
+    def replace(self, last: EventRow) -> None:
+        """Forget all events of this object but this one, which says so."""
+        ...
+
 
 class Stored(Protocol):
     """What a decision reads; the writer's store and a read-only one alike."""
@@ -363,6 +374,15 @@ class Store(Protocol):
 
     @property
     def gone(self) -> GoneStore: ...
+
+    def shrink(self) -> bool:
+        """Give a little of the room that was freed in the files back to the disk. Whether there is
+        more. To be called inside a transaction.
+        """
+        ...
+
+    @property
+    def notices(self) -> NoticeStore: ...
 
     def close(self) -> None:
         """Let go of the lock. Idempotent."""

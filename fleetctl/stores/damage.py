@@ -64,7 +64,7 @@ def way_back(home: Path) -> str:
         file, at_s = str(known["file"]), float(known["at_s"])
     except (OSError, ValueError, KeyError, TypeError):
         return BACKUP_AGAIN
-    if not os.path.exists(file):
+    if "://" not in file and not os.path.exists(file):
         return BACKUP_AGAIN
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
     return f"`fleetctl restore {file}` puts back the backup of {when}"

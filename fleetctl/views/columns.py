@@ -13,7 +13,13 @@ from fleetctl.common.text import HOUR_S, age, duration, safe, scalar, shorten, u
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
-from fleetctl.views import schedule_lines, source_lines
+from fleetctl.views import (
+    policy_lines,
+    queue_lines,
+    schedule_lines,
+    settings_lines,
+    source_lines,
+)
 from fleetctl.views.objects import View, mapping, why
 
 # A sentence in a table is a pointer; `describe` has the whole of it.
@@ -325,12 +331,28 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         Column("APPLIED", source_lines.applied_cell), AGE,
         Column("URL", source_lines.url_cell, wide=True), *PLAIN,
     ),
+    "Settings": (
+        NAME, STATUS, Column("BACKUP", settings_lines.schedule_cell),
+        Column("LAST", settings_lines.last_cell), Column("NEXT", settings_lines.next_cell), AGE,
+        *PLAIN,
+    ),
+    "Queue": (
+        NAME, STATUS, Column("USED", queue_lines.used_cell),
+        Column("BORROWED", queue_lines.borrowed_cell, sparse=True), _own("RUNNING", "running"),
+        _own("WAITING", "waiting"), Column("COHORT", queue_lines.cohort_cell, sparse=True), AGE,
+        Column("STRATEGY", queue_lines.strategy_cell, wide=True), *PLAIN,
+    ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
     "Budget": (
         NAME, Column("USED", _money("used")), Column("RESERVED", _money("reserved")),
         Column("MAX", _cap), Column("PERIOD", _period),
         Column("STATUS", lambda seen, _: safe(seen.text("state")) or safe(seen.phase)), AGE,
         Column("SELECTS", _selector, wide=True), PLAIN[0],
+    ),
+    "Policy": (
+        NAME, Column("KINDS", policy_lines.kinds_cell),
+        Column("NAMESPACES", policy_lines.namespaces_cell),
+        Column("RULES", policy_lines.rules_cell), AGE, PLAIN[0],
     ),
     "Provider": (
         NAME, STATUS, Column("SLOTS", _slots), Column("CREATES", _creates, sparse=True),

@@ -18,6 +18,7 @@ ATTEMPTS = ("attempts", "attempt", "at")
 CHECKPOINTS = ("checkpoints", "checkpoint", "ckpt")
 METRICS = ("metrics", "metric")
 INTERPRETERS = ("interpreters", "interpreter")
+NOTICES = ("notices", "notice")
 # What people who come from Kubernetes and its like call things, as `get` lists them here.
 _SAID_ELSEWHERE = {
     **dict.fromkeys(("pod", "pods", "po"), "tasks job/NAME"),
@@ -30,9 +31,13 @@ _SAID_ELSEWHERE = {
     ),
     **dict.fromkeys(("trial", "trials"), "tasks sweep/NAME"),
     **dict.fromkeys(("stage", "stages"), "tasks tr/NAME"),
-    **dict.fromkeys(("quota", "quotas"), "budgets,providers"),
+    **dict.fromkeys(("quota", "quotas"), "queues,budgets,providers"),
+    **dict.fromkeys(
+        ("clusterqueue", "clusterqueues", "localqueue", "localqueues", "partition", "partitions"),
+        "queues",
+    ),
 }
-_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *NAMESPACES, *INTERPRETERS)
+_NO_KINDS = ("all", *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, *NAMESPACES, *INTERPRETERS, *NOTICES)
 
 
 class Target(NamedTuple):
@@ -130,6 +135,6 @@ def _nearest_kind(word: str) -> str:
     kinds = KINDS.values()
     known = [w for kind in kinds for w in (kind.name.lower(), kind.plural, *kind.short)]
     near = did_you_mean(
-        word, [*known, *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, NAMESPACES[0], "all"]
+        word, [*known, *TASKS, *ATTEMPTS, *METRICS, *CHECKPOINTS, NAMESPACES[0], NOTICES[0], "all"]
     )
     return near or "the kinds are " + ", ".join(kind.plural for kind in kinds)

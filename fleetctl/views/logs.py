@@ -38,6 +38,14 @@ def log_exists(state_dir: Path, uid: str, run: RunRow, *, node: int) -> bool:
     return _reader(state_dir, uid, run, node).exists()
 
 
+def past_s(state_dir: Path, uid: str, run: RunRow) -> float | None:
+    """When retention took its log, in seconds since the epoch; None where it did not."""
+    from fleetctl.providers.paths import runs_dir
+    from fleetctl.providers.rundir.logs import past_s as taken_s
+
+    return taken_s(runs_dir(state_dir, run.provider, uid), run.name)
+
+
 def _reader(state_dir: Path, uid: str, run: RunRow, node: int, service: str = "") -> LogReader:
     from fleetctl.guest.nodes.names import node_name
     from fleetctl.guest.supervision.services.names import service_name

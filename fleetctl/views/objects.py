@@ -39,6 +39,8 @@ TIME_KEYS = (
     "lastSuccessfulTime",
     "nextScheduleTime",
     "decidedUntil",
+    "nextTime",
+    "lastFailureTime",
     "appliedAt",
     "attemptedAt",
     "failingSince",
@@ -189,6 +191,8 @@ def _status(seen: View, now_s: float) -> dict[str, object]:
         at_s = newest.get("at")
         shown = timestamp(at_s) if isinstance(at_s, (int, float)) else at_s
         status["checkpoint"] = {**newest, "at": shown}
+    if kept := seen.map("backup"):
+        status["backup"] = dated(kept)
     if seen.conditions:
         status["conditions"] = [dated(condition) for condition in seen.conditions]
     if seen.resource.deleted_at_s is not None:

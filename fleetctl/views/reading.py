@@ -19,6 +19,7 @@ from fleetctl.stores.read.reader import (
     LivePrices,
     MetricEnd,
     MetricRow,
+    NoticeRow,
     Reader,
     ResourceRow,
     RunRow,
@@ -165,6 +166,10 @@ class Reading:
             if line.uid in owners
         ]
 
+    def notices(self, seen: View | None = None) -> list[NoticeRow]:
+        """Of one object, or of all, oldest first."""
+        return self._reader.notices(None if seen is None else seen.resource.uid)
+
     def events_of_gone(self, wanted: Target, *, since_s: float = 0.0) -> list[Event]:
         """The events of all objects that had this name and are gone, oldest first."""
         about = (wanted.kind.name, wanted.name, wanted.namespace)
@@ -187,6 +192,19 @@ class Reading:
     def durations(self, seen: View) -> list[float]:
         """How many seconds its newest tasks took."""
         return self._reader.durations(seen.resource.uid, limit=DURATIONS_MAX)
+
+    def waiting(self) -> Iterator[ResourceRow]:
+        """The objects that wait in queues, of all namespaces."""
+        rows = self._reader.resources()
+        return (row for row in rows if '"waitingSince"' in row.status and row.deleted_at_s is None)
+
+    def queue(self, name: str) -> View | None:
+        row = self._reader.resource("Queue", name, DEFAULT_NAMESPACE)
+        return None if row is None else self._view(row)
+
+    def durations_in_queue(self, name: str) -> list[float]:
+        """How many seconds the newest runs in it took."""
+        return self._reader.durations_in_queue(name, limit=DURATIONS_MAX)
 
     def live_runs(self) -> int:
         return sum(self._reader.live_runs().values())

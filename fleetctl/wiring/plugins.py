@@ -5,11 +5,12 @@ Light: lists come through here. What is imported is imported when it is asked fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import cast
 
+from fleetctl.providers.contract.caches import Caches
 from fleetctl.providers.contract.plugin import Plugin
 from fleetctl.specs.builtin import SORTS
 
@@ -39,6 +40,12 @@ def kept_files(sort: str, home: Path, uid: str, run: str) -> Path | None:
     if plugin is None or not plugin.kept:
         return None
     return cast(Path | None, part(plugin.kept)(home, uid, run))
+
+
+def caches_of(home: Path) -> Mapping[str, Caches]:
+    """What each provider keeps on this machine, by its type."""
+    found = {sort: plugin_of(sort).caches for sort in SORTS}
+    return {sort: cast(Caches, part(where)(home)) for sort, where in found.items() if where}
 
 
 def part(where: str) -> Callable[..., object]:

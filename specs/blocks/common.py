@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fleetctl.specs.blocks.cache import CachePolicy
 from fleetctl.specs.blocks.depends import DEPENDENCIES_MAX, Dependencies
+from fleetctl.specs.blocks.notify import WorkNotices
 from fleetctl.specs.blocks.placement import Candidate, Placement
 from fleetctl.specs.blocks.policies import (
     Backoff,
@@ -22,6 +23,7 @@ from fleetctl.specs.blocks.policies import (
     SuccessPolicy,
     SuccessRule,
 )
+from fleetctl.specs.blocks.priority import Priority, rank_of
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.builtin import PROMPT_PROVIDER
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
@@ -182,6 +184,14 @@ class Execution(Spec):
         description="Whether finished units run again whose program, image or source changed;"
         " default Rerun.",
     )
+    queue: Name | None = Field(
+        default=None, description="The Queue that its runs wait in; default: none, they start."
+    )
+    priority: Priority = Field(
+        default=0,
+        description="A number, or low (-1000), normal or high (1000): the higher goes first in its"
+        " queue; default 0.",
+    )
     success_policy: SuccessPolicy | None = Field(
         default=None, description="When the whole succeeds early; default: when all units did."
     )
@@ -209,6 +219,8 @@ class Execution(Spec):
         description="Fail or Skip it when a dependency ends otherwise than it must; default Fail.",
     )
 
+    notify: WorkNotices = ()
+
     @model_validator(mode="before")
     @classmethod
     def _asks_prompts_at_their_endpoint(cls, value: Any) -> Any:
@@ -218,6 +230,17 @@ class Execution(Spec):
         if asks is None or "placement" in value:
             return value
         return {**value, "placement": {"provider": PROMPT_PROVIDER}}
+
+    @model_validator(mode="after")
+    def _has_a_queue_to_go_first_in(self) -> Execution:
+        if self.rank and self.queue is None:
+            raise ValueError("`priority` orders the work of a queue: say `queue: NAME` as well")
+        return self
+
+    @property
+    def rank(self) -> int:
+        """Its priority as a number."""
+        return rank_of(self.priority)
 
     def parts(self) -> Iterator[Part]:
         """What its units run and where; a sweep may say what to run in `search` alone."""

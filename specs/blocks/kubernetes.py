@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from fleetctl.specs.values.scalars import Name, NonEmptyText, PositiveDuration, Size, Spec, Text
 
 LABELS_MAX = 50
+ANY_GPU = "any"  # in place of a GPU's name
 Labels = Annotated[dict[NonEmptyText, Text], Field(max_length=LABELS_MAX)]
 
 
@@ -42,6 +43,13 @@ class ClusterGpus(Spec):
         default_factory=dict,
         description="The label's value for a name such as `A100`; default: the name itself.",
     )
+
+    def value_of(self, name: str) -> str | None:
+        """The label's value on nodes with such a GPU; None where `names` does not know it."""
+        if not self.names:
+            return name
+        known = {each.upper(): value for each, value in self.names.items()}
+        return known.get(name.upper())
 
 
 class ClusterVolumes(Spec):
@@ -120,6 +128,24 @@ class ClusterSettings(Spec):
         default=86_400.0,
         description="How long a Job may wait for its pod, until it is made anew; default a day.",
     )
+    gather_seconds: PositiveDuration = Field(
+        default=600.0,
+        description="How long some of several nodes may hold their places while others wait, until"
+        " all are given back; default 10 min.",
+    )
+    shared_memory: Size | None = Field(
+        default=None,
+        description="Of `/dev/shm` of tasks with a GPU, several nodes or Ray, at most their memory;"
+        " default `resources.memory`, else 16Gi.",
+    )
+
+    def label_of(self, label: str, gpu: str | None) -> str | None:
+        """Its value on each node that a pod with such a GPU (its name; None: without one) can get;
+        None where that may differ.
+        """
+        if gpu is not None and gpu.lower() != ANY_GPU and label == self.gpus.label:
+            return self.gpus.value_of(gpu)
+        return self.node_selector.get(label)
 
     @model_validator(mode="before")
     @classmethod

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from fleetctl.specs.blocks.common import LabelKey, LabelValue
+from fleetctl.specs.blocks.notify import BudgetNotices
 from fleetctl.specs.blocks.policies import Currency, OnExceeded, Usd, WarnLevels
 from fleetctl.specs.values.scalars import Spec
 
@@ -28,3 +29,4 @@ class BudgetSpec(Spec):
     currency: Currency = "USD"
     warn_at: WarnLevels = (80,)
     on_exceeded: OnExceeded = "Suspend"
+    notify: BudgetNotices = ()

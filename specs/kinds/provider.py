@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.placement import UsdPerHour
+from fleetctl.specs.blocks.prices import Prices
 from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
 from fleetctl.specs.values.scalars import (
     Count,
@@ -40,20 +41,6 @@ class Breaker(Spec):
     max_spend_per_hour: UsdPerHour | None = Field(
         default=None,
         description="USD an hour that all live sandboxes together may cost; default: no limit.",
-    )
-
-
-class Prices(Spec):
-    """What a sandbox costs here, in place of what the provider itself says."""
-
-    per_hour: UsdPerHour = Field(default=0.0, description="USD an hour of a sandbox; default 0.")
-    gpu: Annotated[dict[NonEmptyText, UsdPerHour], Field(max_length=100)] = Field(
-        default_factory=dict,
-        description="USD an hour of each GPU on top, by name; default: `perHour` is for all of it.",
-    )
-    cpu: UsdPerHour = Field(default=0.0, description="USD an hour of each core on top; default 0.")
-    memory: UsdPerHour = Field(
-        default=0.0, description="USD an hour of each GiB of memory on top; default 0."
     )
 
 
@@ -123,6 +110,23 @@ class ProviderSpec(Spec):
     def _settings_fit_its_type(self) -> ProviderSpec:
         if self.kubernetes is not None and self.type not in (None, CLUSTER):
             raise ValueError(f"type `{self.type}` is no cluster, so leave `kubernetes` out")
+        return self
+
+    @model_validator(mode="after")
+    def _prices_fit_its_nodes(self) -> ProviderSpec:
+        prices = self.prices
+        if prices is None or prices.node_label is None:
+            return self
+        if self.type not in (None, CLUSTER):
+            raise ValueError(f"type `{self.type}` has no nodes, so leave `prices.nodes` out")
+        selector = self.kubernetes.node_selector if self.kubernetes is not None else {}
+        fixed = selector.get(prices.node_label)
+        if fixed is not None and fixed not in prices.nodes and not prices.say_anything:
+            listed = ", ".join(f"`{it}`" for it in prices.nodes)
+            raise ValueError(
+                f"`kubernetes.nodeSelector` takes nodes with `{prices.node_label}: {fixed}` alone,"
+                f" and `prices.nodes` has {listed}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -82,6 +82,9 @@ KINDS: dict[str, Kind] = {
         "fleetctl.specs.kinds.schedule:ScheduleSpec",
         starts=True,
     ),
+    "Queue": Kind(
+        "Queue", "queues", ("q",), "fleetctl.specs.kinds.queue:QueueSpec", namespaced=False
+    ),
     "Source": Kind(
         "Source", "sources", ("src",), "fleetctl.specs.kinds.source:SourceSpec", starts=True
     ),
@@ -93,14 +96,31 @@ KINDS: dict[str, Kind] = {
         "Endpoint", "endpoints", ("ep",), "fleetctl.specs.kinds.endpoint:EndpointSpec"
     ),
     "Budget": Kind("Budget", "budgets", ("bud",), "fleetctl.specs.kinds.budget:BudgetSpec"),
+    "Notifier": Kind(
+        "Notifier", "notifiers", ("nt",), "fleetctl.specs.kinds.notifier:NotifierSpec"
+    ),
     "Secret": Kind(
         "Secret", "secrets", (), "fleetctl.specs.kinds.secret:SecretSpec", files=("fromFile",)
+    ),
+    "Policy": Kind(
+        "Policy",
+        "policies",
+        ("pol",),
+        "fleetctl.specs.kinds.policy:PolicySpec",
+        namespaced=False,
     ),
     "Provider": Kind(
         "Provider",
         "providers",
         ("prov",),
         "fleetctl.specs.kinds.provider:ProviderSpec",
+        namespaced=False,
+    ),
+    "Settings": Kind(
+        "Settings",
+        "settings",
+        ("setting",),
+        "fleetctl.specs.kinds.settings:SettingsSpec",
         namespaced=False,
     ),
 }

@@ -11,6 +11,7 @@ from enum import Enum
 from fleetctl.specs.values.hashing import canonical_json
 
 VALUE_CHARS_MAX = 40  # so that `old -> new` fits beside a path on one line
+LINE_CHARS_MAX = 160  # of a value that has a line for itself
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
@@ -69,6 +70,14 @@ def value_text(value: object) -> str:
     if len(text) <= VALUE_CHARS_MAX:
         return text
     return f"[{len(value)} items]" if isinstance(value, list) else ""
+
+
+def line_text(value: object) -> str:
+    """As value_text, on a line for itself: cut where it is too long, empty where it is unset."""
+    if value is UNSET:
+        return ""
+    text = value_text(value) or json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LINE_CHARS_MAX else text[: LINE_CHARS_MAX - 1] + "…"
 
 
 def _changes(before: object, after: object, path: str) -> Iterator[FieldChange]:

@@ -14,7 +14,7 @@ from typing import Any
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.kubernetes.provider import KubernetesProvider
-from fleetctl.providers.kubernetes.runs.sandboxes import parts
+from fleetctl.providers.kubernetes.runs.handles import parts
 from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts.provider_answers import WORDS, SpoiltWorld
 from tests.emulators.kubernetes.running import KubernetesEmulator

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.providers.contract.base import Backend, RunRef, RunRequest
 from fleetctl.specs.blocks.template import Template
 
 WAIT_S = 120.0
 PAUSE_S = 0.02
+# Reasons of an order that is under way, for longer than a start waits.
+UNDER_WAY = ("Building", "Queued")
+T = TypeVar("T")
 
 
 class World:
@@ -76,7 +81,7 @@ class World:
         """Start the work of an order, in both phases where there are two."""
         provider = provider or self.provider
         shared = self.handles.get(order.sandbox, "") if order.sandbox != order.run else ""
-        handle = await provider.start(replace(order, handle=shared))
+        handle = await under_way(lambda: provider.start(replace(order, handle=shared)))
         if provider.contract.two_phase and not shared:
             assert await provider.start(replace(order, handle=handle)) == handle
         self.handles[order.run] = handle
@@ -129,6 +134,18 @@ class World:
 
 def _is_lost(seen: Observation) -> bool:
     return isinstance(seen, Gone) or (isinstance(seen, Ended) and seen.infrastructure)
+
+
+async def under_way(ask: Callable[[], Awaitable[T]]) -> T:
+    """Asks again, as the engine does, while an image is built or a machine is waited for."""
+    give_up_at_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return await ask()
+        except Unavailable as error:
+            if error.reason not in UNDER_WAY or time.monotonic() > give_up_at_s:
+                raise
+        await asyncio.sleep(PAUSE_S)
 
 
 async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 
 import pytest
 from store_worlds import WORLDS, FixedClock, World, begin, job, put, run
 
+from fleetctl.common import home as places
 from fleetctl.common.errors import Conflict, NotFound, StoreError
 from fleetctl.controllers.model import Metric, RunState
 from fleetctl.stores.base import Asked, Calls, EventRow, Remembered
 from fleetctl.stores.sqlite.cache import SqliteCache
-from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
+from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store, open_store
 
 
 @pytest.fixture(params=sorted(WORLDS))
@@ -202,6 +205,53 @@ def test_delete_drops_all_that_hangs_on_the_resource_and_nothing_else(store: Sql
     assert list(store.runs.metrics_of("fl-u1-0-1")) == []
     assert [result for _, result in store.runs.of("u2")] == ["{}"]
     assert len(store.runs.metrics_of("fl-u2-0-1")) == 1
+
+
+def test_metrics_are_thinned_to_what_each_came_to_last(world: World) -> None:
+    store = world.store
+    put(store, job(uid="u1", name="u1"))
+    put(store, job(uid="u2", name="u2"))
+    for uid in ("u1", "u2"):
+        begin(store, run(uid=uid))
+        told = [Metric(at, at, "loss", 9.0 - at, 7.0) for at in range(5)]
+        told += [Metric(5, 5, "loss", nan, 7.0), Metric(6, 0, "once", 1.0, 7.0)]
+        with store.transaction():
+            store.runs.advance(run(uid=uid), metrics=told)
+    with store.transaction():
+        assert not store.runs.thin("u1")
+    left = store.runs.metrics_of("fl-u1-0-1")
+    assert [(it.name, it.step) for it in left] == [("loss", 4), ("loss", 5), ("once", 0)]
+    assert len(store.runs.metrics_of("fl-u2-0-1")) == 7
+
+
+def test_events_are_replaced_by_one_that_says_so(world: World) -> None:
+    store = world.store
+    with store.transaction():
+        for uid in ("u1", "u2"):
+            rows = [EventRow(uid, 1.0, "Normal", "Said", f"no {number}") for number in range(3)]
+            store.events.record(rows)
+    with store.transaction():
+        store.events.replace(EventRow("u1", 2.0, "Normal", "PastRetention", "gone"))
+    query = "SELECT uid, reason FROM events ORDER BY uid, seq"
+    found = store._session._events.execute(query).fetchall()
+    assert found == [("u1", "PastRetention"), *[("u2", "Said")] * 3]
+
+
+def test_room_that_was_freed_goes_back_to_the_disk(tmp_path: Path) -> None:
+    store = open_store(tmp_path, FixedClock())
+    many = "x" * 200_000
+    for number in range(60):  # 12 MB
+        put(store, job(uid=f"u{number}", name=f"u{number}", spec=json.dumps({"filler": many})))
+    with store.transaction():
+        for number in range(60):
+            store.resources.delete(f"u{number}")
+    more, steps = True, 0
+    while more:
+        with store.transaction():
+            more = store.shrink()
+        steps += 1
+    store.close()
+    assert steps > 1 and (tmp_path / places.STATE_DB).stat().st_size < 9_000_000
 
 
 def kept(world: World) -> dict[str, int]:

@@ -10,10 +10,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from tests.servers import forked
 
 if TYPE_CHECKING:
     import pytest
@@ -23,7 +25,10 @@ EXAMPLES = ROOT / "specs" / "examples"
 BIN = Path(sys.executable).parent
 # Against a hang alone: nothing here is meant to take a tenth of it.
 HANG_S = 900
-GONE_WAIT_S = 60.0
+GONE_WAIT_S = 240.0
+# Of a failure: phases that need no word, and how much of each screen is told.
+WELL = ("Succeeded", "Ready")
+WARNINGS_TOLD, SCREEN_CHARACTERS = 20, 3000
 
 
 def of_all_workers(factory: pytest.TempPathFactory) -> Path:
@@ -43,13 +48,19 @@ class Fleet:
     """Commands on one home, run from the repository's root as the README shows them."""
 
     def __init__(
-        self, home: Path, more: Mapping[str, str] | None = None, *, environments: Path | None = None
+        self,
+        home: Path,
+        more: Mapping[str, str] | None = None,
+        *,
+        environments: Path | None = None,
+        own_code: bool = False,
     ) -> None:
         """more: variables of the environment, such as where a provider is. environments: a
         directory that homes share, in which provider `local` finds or builds those of images; what
-        an environment holds is in its name, and a lock keeps builders apart.
+        an environment holds is in its name, and a lock keeps builders apart. own_code: `more` leads
+        to another fleetctl than this one.
         """
-        self.home = home
+        self.home, self._own_code = home, own_code
         if environments is not None:
             environments.mkdir(mode=0o700, exist_ok=True)
             (home / "local").mkdir(mode=0o700, parents=True)
@@ -64,12 +75,18 @@ class Fleet:
         return self._run(["sh", "-c", line], stdin=None)
 
     def run(self, *words: str, stdin: str | None = None) -> Answer:
-        return self._run([str(BIN / "fleetctl"), *words], stdin=stdin)
+        """A command that is forked from a process which has imported what it needs; `shell` starts
+        them as a person does, in ten times the CPU.
+        """
+        if self._own_code:
+            return self._run([str(BIN / "fleetctl"), *words], stdin=stdin)
+        done = forked.run(words, env=self.env, stdin=stdin or "", directory=ROOT, hang_s=HANG_S)
+        return Answer(done.returncode, done.stdout, done.stderr)
 
     def ok(self, *words: str, stdin: str | None = None) -> str:
         """stdout of a command that must end with 0."""
         answer = self.run(*words, stdin=stdin)
-        assert answer.code == 0, f"fleetctl {' '.join(words)}\n{answer}\n{self.controller_log()}"
+        assert answer.code == 0, self._failure(words, answer)
         return answer.out
 
     def json(self, *words: str) -> Any:
@@ -115,6 +132,30 @@ class Fleet:
     def volume(self, name: str) -> Path:
         """Where provider `local` keeps a volume's files."""
         return self.home / "local" / "volumes" / name
+
+    def plight(self) -> str:
+        """Why what is not well is not: a line for each such object, then the latest warnings."""
+        listed = self.run("get", "all", "-o", "json")
+        items = json.loads(listed.out)["items"] if listed.code == 0 else []
+        lines = []
+        for one in items:
+            status, name = one["status"], f"{one['kind']}/{one['metadata']['name']}"
+            if status.get("phase") not in WELL:
+                why = f"{status.get('reason')}: {status.get('message')}"
+                lines.append(f"{name} is {status.get('phase')}: {why} {status.get('waitingOn')}")
+        told = self.run("events").out.splitlines()
+        return "\n".join([*lines, *[line for line in told if " Warning " in line][-WARNINGS_TOLD:]])
+
+    def _failure(self, words: Sequence[str], answer: Answer) -> str:
+        """What matters comes first: reports of tests are cut."""
+        parts = (
+            f"exit {answer.code}: {self.plight()}",
+            f"-- of `fleetctl {' '.join(words)}`",
+            f"-- stderr\n{answer.talk[-SCREEN_CHARACTERS:]}",
+            f"-- stdout\n{answer.out[-SCREEN_CHARACTERS:]}",
+            f"-- controller.log\n{self.controller_log()}",
+        )
+        return "\n".join(parts)
 
     def controller_log(self) -> str:
         log = self.home / "controller.log"

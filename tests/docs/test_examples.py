@@ -33,6 +33,10 @@ RUN_BY_A_TEST = {
     "budget.yaml",
     "schedule.yaml",
     "source.yaml",
+    "settings.yaml",
+    "notify.yaml",
+    "policy.yaml",
+    "queue.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
@@ -51,7 +55,7 @@ RUN_BY_A_TEST = {
 }
 
 
-HEARD_WAIT_S = 60.0
+HEARD_WAIT_S = 240.0
 
 
 def test_every_example_has_a_test_that_runs_it() -> None:
@@ -111,15 +115,72 @@ def test_a_repository_is_kept_applied(fleet: Fleet, tmp_path: Path) -> None:
     assert "hello" not in fleet.ok("get", "jobs")
 
 
+def test_a_program_of_this_machine_is_told_when_the_work_is_over(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path / "home", {"HOME": str(tmp_path)})
+    fleet.apply("notify.yaml")
+    told, end_s = tmp_path / "notices.jsonl", time.monotonic() + HEARD_WAIT_S
+    while not (told.exists() and told.read_text().endswith("}\n")):
+        assert time.monotonic() < end_s
+        time.sleep(0.05)
+    (line,) = told.read_text().splitlines()
+    data = json.loads(line)["data"]
+    assert (data["name"], data["event"], data["counts"]["succeeded"]) == ("squares", "Succeeded", 3)
+    while "Delivered" not in fleet.ok("get", "notices"):
+        assert time.monotonic() < end_s
+    assert "Succeeded delivered" in fleet.ok("describe", "job/squares")
+    fleet.close()
+
+
+def test_a_queue_lets_all_of_its_work_be_done(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "queue.yaml"))
+    fleet.ok("wait", "job/nightly", "job/paper")
+    assert [row["result"] for row in fleet.results("job/nightly")] == [
+        {"shard": it} for it in range(3)
+    ]
+    assert fleet.status("job/paper")["queued"]["priority"] == 1000
+    assert "sandboxes" in fleet.ok("get", "queues")
+
+
 def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:
     fleet.ok("apply", "-f", str(EXAMPLES / "schedule.yaml"))
     assert "0 3 * * *  Europe/Berlin  False" in fleet.ok("get", "schedules")
     fleet.ok("create", "job", "tonight", "--from", "schedule/evaluate")
-    fleet.ok("wait", "job/tonight", "--timeout", "60s")
+    fleet.ok("wait", "job/tonight", "--timeout", "400s")
     found = [row["result"] for row in fleet.results("job/tonight")]
     assert found == [{"suite": "arithmetic", "passed": 10}, {"suite": "grammar", "passed": 7}]
     fleet.ok("delete", "schedule/evaluate")
     assert fleet.run("get", "job/tonight").code == 4, "what it made goes with it"
+
+
+def test_settings_hold_for_what_is_over_and_for_backups(fleet: Fleet) -> None:
+    fleet.ok("apply", "-f", str(EXAMPLES / "settings.yaml"))
+    limits = {
+        it["sort"]: it["limits"] for it in json.loads(fleet.ok("gc", "--dry-run", "-o", "json"))
+    }
+    assert limits["logs"] == {"maxAge": 14 * 86_400.0, "maxSize": 2 << 30, "keepLast": 10}
+    assert "0 3 * * *" in fleet.ok("get", "settings")
+    fleet.ok("gc")
+    fleet.ok("delete", "settings/default")
+
+
+def test_a_policy_binds_whoever_writes(fleet: Fleet) -> None:
+    example = (EXAMPLES / "policy.yaml").read_text("utf-8")
+    larger = example.replace("parallelism: 2", "parallelism: 9")
+    denied = "batchjob/nightly-report is denied by policy/production: at most 8 at once, not 9"
+    for flags in ([], ["--dry-run"], ["--dry-run=server"]):
+        answer = fleet.run("apply", "-f", "-", *flags, stdin=larger)
+        assert (answer.code, answer.out) == (3, "") and denied in answer.talk
+    assert fleet.run("get", "policy/production").code == 4, "all or nothing of one apply"
+    fleet.apply("policy.yaml")
+    assert "production  BatchJob,Sweep,TrainingRun  all" in fleet.ok("get", "policies")
+    for words in (("set", "parallelism=9"), ("scale", "--parallelism", "9")):
+        answer = fleet.run(words[0], "job/nightly-report", *words[1:])
+        assert answer.code == 3 and denied in answer.talk
+    fleet.ok("run", "--name", "by-hand", "--detach", "--", "true")
+    answer = fleet.run("set", "job/by-hand", "labels.tier=production")
+    assert answer.code == 3 and "names its team" in answer.talk
+    assert fleet.json("get", "job/nightly-report")["spec"]["parallelism"] == 2
+    fleet.ok("delete", "policy/production", "job/nightly-report", "job/by-hand")
 
 
 def test_a_task_that_fails_once_is_tried_again_and_its_first_log_is_kept(fleet: Fleet) -> None:

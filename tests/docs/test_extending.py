@@ -149,7 +149,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         text = (place / path).read_text()
         assert line in text
         (place / path).write_text(text.replace(line, f"{line}\n{row}"))
-    made = Fleet(tmp_path_factory.mktemp("home"), {"PYTHONPATH": str(place)})
+    made = Fleet(tmp_path_factory.mktemp("home"), {"PYTHONPATH": str(place)}, own_code=True)
     written = made.shell(
         f"cd {place} && python -m fleetctl.manifest.schemas"
     )  # as `make reference` does
@@ -189,7 +189,7 @@ def test_a_provider_is_a_package_and_a_row(fleet: Fleet, tmp_path: Path) -> None
     assert (tmp_path / "note").read_text() == "kept\n"
     (tmp_path / "go").touch()
     fleet.ok("cp", str(tmp_path / "go"), "vol/box:/go")
-    fleet.ok("wait", "job/away", "--for=condition=Complete", "--timeout", "60s")
+    fleet.ok("wait", "job/away", "--for=condition=Complete", "--timeout", "400s")
     assert "hello from there" in fleet.ok("logs", "job/away")
     assert {"/go", "/here"} <= set(fleet.ok("ls", "vol/box").split())
     assert "no orphans" in fleet.run("orphans").talk + fleet.run("orphans").out

@@ -19,7 +19,7 @@ from tests.docs.fleet import EXAMPLES, Fleet
 from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Model
 
-HANG_S = 60.0
+HANG_S = 300.0
 ROWS = 500
 
 

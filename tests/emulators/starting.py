@@ -28,6 +28,7 @@ COMMANDS = (
     "fleetctl.manifest",
     "fleetctl.wiring.accounts",
     "fleetctl.providers.modal.provider",
+    "tests.emulators.shipped",
 )
 STOP_S_MAX = 120.0  # against a hang alone: what is killed leaves its files
 

@@ -14,7 +14,7 @@ from fleetctl.kubernetes.answers import ApiError
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Backend, RunRef
 from fleetctl.providers.kubernetes.provider import KubernetesProvider
-from fleetctl.providers.kubernetes.runs.sandboxes import parts
+from fleetctl.providers.kubernetes.runs.handles import parts
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.provider_worlds import World, command
 from tests.live.kubernetes import NAMESPACE_VARIABLE

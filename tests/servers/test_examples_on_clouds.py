@@ -62,6 +62,9 @@ ELSEWHERE = (
     *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml", "served-model.yaml"),
     "schedule.yaml",  # it runs by a clock
     "source.yaml",
+    "settings.yaml",  # it runs nothing
+    "notify.yaml",  # it tells a program of this machine
+    "policy.yaml",  # what it says is of no provider
 )
 
 

@@ -26,7 +26,7 @@ from tests.servers.kubernetes_driving import (
 
 __all__ = ["asking", "cluster", "kubectl"]
 
-HANG_S = 60.0  # nothing takes so long
+HANG_S = 300.0  # nothing takes so long
 
 
 def test_what_is_applied_twice_is_unchanged_and_diffs_when_it_is_not(
@@ -175,11 +175,11 @@ def test_helm_installs_upgrades_and_takes_away(cluster: KubernetesEmulator, tmp_
     }
     text = yaml.safe_dump(deployment).replace("COUNT", "{{ .Values.count }}")
     (chart / "templates" / "app.yaml").write_text(text)
-    helm.ok("install", "app", str(chart), "--set", "count=1", "--wait", "--timeout", "60s")
+    helm.ok("install", "app", str(chart), "--set", "count=1", "--wait", "--timeout", "400s")
     assert len(running(cluster, "app-")) == 1
-    helm.ok("upgrade", "app", str(chart), "--set", "count=2", "--wait", "--timeout", "60s")
+    helm.ok("upgrade", "app", str(chart), "--set", "count=2", "--wait", "--timeout", "400s")
     assert len(running(cluster, "app-")) == 2
-    helm.ok("uninstall", "app", "--wait", "--timeout", "60s")
+    helm.ok("uninstall", "app", "--wait", "--timeout", "400s")
     until(lambda: not running(cluster, "app-"))
 
 

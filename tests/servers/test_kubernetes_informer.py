@@ -18,7 +18,7 @@ from fleetctl.kubernetes.informer import Informer
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-HANG_S, LOOK_S = 60.0, 0.01
+HANG_S, LOOK_S = 300.0, 0.01
 
 
 @pytest.fixture(scope="module")

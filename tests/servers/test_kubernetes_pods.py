@@ -20,7 +20,7 @@ from fleetctl.providers.kubernetes.manifests.entry import inside
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.kubernetes.provider import KubernetesProvider
 from fleetctl.providers.kubernetes.runs import creates
-from fleetctl.providers.kubernetes.runs.sandboxes import parts
+from fleetctl.providers.kubernetes.runs.handles import parts
 from fleetctl.providers.kubernetes.runs.streams import verb
 from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script
@@ -134,16 +134,7 @@ def test_values_of_secrets_are_in_no_object_of_the_cluster(play: Play) -> None:
     value = "hush-7f3a"
 
     async def tale(world: KubernetesWorld) -> None:
-        link = await world.provider._connection.link()  # type: ignore[attr-defined]
-        await link.create(
-            "secrets",
-            {
-                "apiVersion": "v1",
-                "kind": "Secret",
-                "metadata": {"name": "kept"},
-                "stringData": {"KEPT": "by the cluster"},
-            },
-        )
+        await keeps(world, "kept", KEPT="by the cluster")
         work = script('echo "$GIVEN $KEPT"; sleep 600')
         ref = await world.start(work, secrets={"GIVEN": value}, secret_refs=("kept",))
         await world.log_holds(ref, f"{value} by the cluster".encode())
@@ -151,6 +142,13 @@ def test_values_of_secrets_are_in_no_object_of_the_cluster(play: Play) -> None:
             assert value not in str(world.emulator.objects(plural, group, world.namespace))
 
     play(tale)
+
+
+async def keeps(world: KubernetesWorld, name: str, **values: str) -> None:
+    """Somebody puts a Secret into the namespace."""
+    link = await world.provider._connection.link()  # type: ignore[attr-defined]
+    head = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+    await link.create("secrets", {**head, "stringData": values})
 
 
 def test_a_directory_of_this_machine_is_there_before_the_work(play: Play, tmp_path: Path) -> None:
@@ -249,13 +247,17 @@ def test_the_rights_of_the_page_are_enough_and_it_takes_no_others(
                 "subjects": [{"apiGroup": GROUP, "kind": "User", "name": "ann"}],
             },
         )
+        # No right of the page reads a Secret: its kubelet alone gives the pod what is in it.
+        await keeps(world, "kept", KEPT="by the cluster")
         await world.provider.close()
         world.kubeconfig = emulator.kubeconfig_for("ann", namespace=world.namespace)
         world.provider = world.again()
         await world.provider.ensure_volume("data")
         mounted = [{"name": "data", "mountPath": "/data"}]
-        seen = await world.run(script("echo kept >/data/x", volumes=mounted))
-        assert seen.ok, seen
+        work = script("echo kept >/data/x; echo $KEPT", volumes=mounted)
+        ref = await world.start(work, secret_refs=("kept",))
+        assert (await world.ended(ref)).ok
+        assert await world.log(ref) == b"by the cluster\n"
         ref = await world.start(script("echo begun; sleep 600"), run="run-1")
         await world.log_holds(ref, b"begun")
         emulator.cut_streams(parts(ref.handle)[1])

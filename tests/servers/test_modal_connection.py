@@ -22,7 +22,7 @@ from tests.contracts.modal_worlds import emulated
 from tests.emulators.modal.running import ModalEmulator
 from tests.emulators.modal.state import NO_ACCESS_TOKEN_ID
 
-PATIENCE_S = 60.0  # with who answers; the machine may be busy
+PATIENCE_S = 240.0  # with who answers; the machine may be busy
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,7 @@ def test_what_a_sandbox_writes_reaches_the_volume_when_it_ends(
         "sh", "-c", "cat /data/old; echo new > /data/new; rm /data/gone; read line",
         volumes={"/data": volume},
     )  # fmt: skip
-    eventually(lambda: sandbox.exec("test", "-e", "/data/new", timeout=10).wait() == 0)
+    eventually(lambda: sandbox.exec("test", "-e", "/data/new", timeout=120).wait() == 0)
     assert committed(emulator, volume) == {"old": b"old", "gone": b"gone"}
     sandbox.stdin.write("\n")
     sandbox.stdin.drain()
@@ -187,7 +187,7 @@ def test_sync_commits_a_volume_of_version_two_and_not_one_of_version_one(
     one, two = driver.volume("one", version=1), driver.volume("two", version=2)
     sandbox = driver.sandbox("sleep", "100", volumes={"/one": one, "/two": two})
     script = "echo a > /one/a; echo b > /two/b; ln -s /two /link; sync /one; sync /link"
-    assert sandbox.exec("sh", "-c", script, timeout=20).wait() == 0
+    assert sandbox.exec("sh", "-c", script, timeout=120).wait() == 0
     assert committed(emulator, one) == {}
     assert committed(emulator, two) == {"b": b"b\n"}
     sandbox.terminate(wait=True)
@@ -200,7 +200,7 @@ def test_a_preempted_sandbox_loses_what_it_did_not_sync(
     volume = driver.volume("lost", version=2)
     sandbox = driver.sandbox("sleep", "100", volumes={"/data": volume})
     script = "echo 1 > /data/saved; sync /data; echo 2 > /data/saved; echo 3 > /data/more"
-    assert sandbox.exec("sh", "-c", script, timeout=20).wait() == 0
+    assert sandbox.exec("sh", "-c", script, timeout=120).wait() == 0
     emulator.do("preempt", sandbox_id=sandbox.object_id)
     eventually(lambda: sandbox.poll() is not None)
     assert committed(emulator, volume) == {"saved": b"1\n"}
@@ -214,14 +214,14 @@ def test_the_last_writer_of_a_file_wins_and_other_files_are_merged(
     first, second = (driver.sandbox("sleep", "100", volumes={"/v": volume}) for _ in range(2))
     for sandbox, word in ((first, "first"), (second, "second")):
         script = f"echo {word} > /v/same; echo {word} > /v/{word}; sync /v"
-        assert sandbox.exec("sh", "-c", script, timeout=20).wait() == 0
+        assert sandbox.exec("sh", "-c", script, timeout=120).wait() == 0
     assert committed(emulator, volume) == {
         "base": b"base", "same": b"second\n", "first": b"first\n", "second": b"second\n",
     }  # fmt: skip
     look = "cat /v/same; ls /v"
-    assert first.exec("sh", "-c", look, timeout=20).stdout.read() == "first\nbase\nfirst\nsame\n"
+    assert first.exec("sh", "-c", look, timeout=120).stdout.read() == "first\nbase\nfirst\nsame\n"
     first.reload_volumes()
-    seen = first.exec("sh", "-c", look, timeout=20).stdout.read()
+    seen = first.exec("sh", "-c", look, timeout=120).stdout.read()
     assert seen == "second\nbase\nfirst\nsame\nsecond\n"
 
 
@@ -238,11 +238,11 @@ def test_a_volume_with_open_files_is_not_reloaded(driver: Driver, holds: str) ->
     sandbox.reload_volumes()
     sandbox.stdin.write("\n")
     sandbox.stdin.drain()
-    eventually(lambda: sandbox.exec("pgrep", "sleep", timeout=10).wait() == 0, pause_s=0.2)
+    eventually(lambda: sandbox.exec("pgrep", "sleep", timeout=120).wait() == 0, pause_s=0.2)
     put(volume, {"/most": b"most"})
     with pytest.raises(modal.exception.ConflictError, match="there are open files preventing"):
         sandbox.reload_volumes()
-    assert "most" not in sandbox.exec("ls", "/v", timeout=10).stdout.read()
+    assert "most" not in sandbox.exec("ls", "/v", timeout=120).stdout.read()
     sandbox.terminate(wait=True)
 
 

@@ -134,7 +134,7 @@ def test_a_modal_that_does_not_answer_is_told_within_ten_seconds_and_holds_up_no
             why = life.command("describe", "job/job").stdout
             time.sleep(ASKING_PAUSE_S)
         assert "Fix:         fleetctl doctor" in why
-        deleted = life.command("delete", "job/job", "--timeout", "60s")
+        deleted = life.command("delete", "job/job", "--timeout", "400s")
         assert (deleted.returncode, deleted.stdout) == (0, "batchjob/job deleted\n")
 
 

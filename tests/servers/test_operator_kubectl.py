@@ -49,14 +49,14 @@ def kubectl(cluster: KubernetesEmulator, tmp_path_factory: Any) -> Iterator[Kube
 def test_an_example_is_applied_waited_for_listed_and_deleted(kubectl: Kube, cluster: Any) -> None:
     hello = str(ROOT / "docs/examples/hello.yaml")
     kubectl.ok("apply", "-f", hello)
-    kubectl.ok("wait", "--for=condition=Complete", "batchjob/hello", "--timeout=50s")
+    kubectl.ok("wait", "--for=condition=Complete", "batchjob/hello", "--timeout=400s")
     title, row = kubectl.ok("get", "jobs.fleetctl.dev").splitlines()
     assert title.split()[:6] == ["NAME", "STATUS", "DONE", "ACTIVE", "FAILED", "RETRIES"]
     assert row.split()[:3] == ["hello", "Succeeded", "3/3"]
     assert "hello" in kubectl.ok("get", "fleetctl")
     assert kubectl("diff", "-f", hello).code == 0
     assert "3 of 3 tasks succeeded" in kubectl.ok("describe", "bj", "hello")
-    kubectl.ok("delete", "-f", hello, "--timeout=50s")
+    kubectl.ok("delete", "-f", hello, "--timeout=400s")
     assert cluster.objects("batchjobs", "fleetctl.dev") == []
 
 
@@ -79,26 +79,26 @@ def test_what_is_no_longer_in_the_files_is_pruned(kubectl: Kube) -> None:
     words = ("apply", "-f", "-", "--prune", "-l", "app=pruned")
     words = (*words, "--prune-allowlist=fleetctl.dev/v1alpha1/BatchJob")
     kubectl.ok(*words, stdin=two)
-    kubectl.ok("wait", "--for=condition=Complete", "bj", "--all", "--timeout=50s")
+    kubectl.ok("wait", "--for=condition=Complete", "bj", "--all", "--timeout=400s")
     said = kubectl.ok(*words, stdin=two.split("---\n")[0])
     assert "batchjob.fleetctl.dev/pruned pruned" in said
-    kubectl.ok("wait", "--for=delete", "bj/pruned", "--timeout=50s")
-    kubectl.ok("delete", "bj", "kept", "--timeout=50s")
+    kubectl.ok("wait", "--for=delete", "bj/pruned", "--timeout=400s")
+    kubectl.ok("delete", "bj", "kept", "--timeout=400s")
 
 
 def test_an_edit_is_waited_for_by_its_generation(
     kubectl: Kube, cluster: KubernetesEmulator
 ) -> None:
     kubectl.ok("apply", "-f", "-", stdin=MANIFEST.format(name="grows", completions=1))
-    kubectl.ok("wait", "--for=condition=Complete", "bj/grows", "--timeout=50s")
+    kubectl.ok("wait", "--for=condition=Complete", "bj/grows", "--timeout=400s")
     kubectl.ok("apply", "-f", "-", stdin=MANIFEST.format(name="grows", completions=3))
-    kubectl.ok("wait", "--for=condition=Complete", "bj/grows", "--timeout=50s")
+    kubectl.ok("wait", "--for=condition=Complete", "bj/grows", "--timeout=400s")
     shown = json.loads(kubectl.ok("get", "bj", "grows", "-o", "json"))
     assert (shown["status"]["succeeded"], shown["status"]["total"]) == (3, 3)
     kubectl.ok("scale", "bj/grows", "--replicas=2")
     assert json.loads(kubectl.ok("get", "bj", "grows", "-o", "json"))["spec"]["parallelism"] == 2
     until(lambda: _accepted(cluster, "grows"), "the new parallelism is accepted")
-    kubectl.ok("delete", "bj", "grows", "--timeout=50s")
+    kubectl.ok("delete", "bj", "grows", "--timeout=400s")
 
 
 def _accepted(cluster: KubernetesEmulator, name: str) -> bool:

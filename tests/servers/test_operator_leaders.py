@@ -13,6 +13,7 @@ import pytest
 from tests.emulators.kubernetes.running import KubernetesEmulator
 from tests.servers.gates import gate
 from tests.servers.operators import (
+    HANG_S,
     NAMESPACE,
     Operator,
     People,
@@ -114,7 +115,7 @@ def test_another_goes_on_with_the_work_when_one_ends_in_order_and_when_it_is_kil
         second = pair.leader()
         assert second is not first
         second.process.send_signal(signal.SIGKILL)
-        second.process.wait(60)
+        second.process.wait(HANG_S)
         pair.leader()
         door.open()
         pair.until(lambda: complete(pair, "long"), "it is over")
@@ -132,7 +133,7 @@ def test_one_that_stands_still_does_nothing_more_when_it_goes_on(pair: Pair) -> 
     pair.until(lambda: pair.holder() not in ("", first.pid), "another has the lease")
     pair.people.create("BatchJob", "meanwhile", job("SUBMIT(x=1)"))
     first.process.send_signal(signal.SIGCONT)
-    assert first.process.wait(60) == 1
+    assert first.process.wait(HANG_S) == 1
     assert "meanwhile" not in first.told()
     pair.until(lambda: complete(pair, "meanwhile"), "another works")
 
@@ -144,7 +145,7 @@ def test_one_that_lost_the_network_ends_by_itself_and_its_work_goes_on(pair: Pai
         pair.people.create("BatchJob", "far", job(f"{door.python()}\nSUBMIT(x=1)"))
         pair.until(lambda: active(pair, "far"), "its task runs")
         pair.cluster.away(on=True)
-        assert first.process.wait(60) == 1
+        assert first.process.wait(HANG_S) == 1
         pair.cluster.away(on=False)
         pair.leader()
         door.open()

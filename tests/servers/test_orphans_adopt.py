@@ -65,6 +65,17 @@ def lost(world: VerbWorld, index: int, **changes: Any) -> RunRequest:
     )
 
 
+async def leave(world: VerbWorld, *orders: RunRequest) -> None:
+    """Begin them for a store that is then lost. Whoever still followed them for it would end each
+    sandbox once its end is on the store's disk, and another store would find nothing there.
+    """
+    store = world.again("lost-store")
+    for order in orders:
+        await world.begin(order, store)
+    await store.close()
+    world.backends.remove(store)
+
+
 def with_controller(
     home: Path, provider: str, tale: Callable[[VerbWorld], Awaitable[None]]
 ) -> None:
@@ -111,7 +122,7 @@ def test_an_object_is_made_for_what_has_none_and_its_result_is_collected(
     home: Path, provider: str
 ) -> None:
     async def tale(world: VerbWorld) -> None:
-        await world.begin(lost(world, 1), world.again("lost-store"))
+        await leave(world, lost(world, 1))
         out = await said(world, "orphans", "--adopt", "--provider", world.name)
         assert "no orphans to adopt" in out and "of other stores left alone" in out
 
@@ -120,7 +131,7 @@ def test_an_object_is_made_for_what_has_none_and_its_result_is_collected(
         assert "adopted: index 0 of batchjob/adopted-kept, which was made for it" in out
         assert await orphans(world) == []
         await let_end(world, "job/adopted-kept", 0)
-        await said(world, "wait", "job/adopted-kept", "--timeout", "120s")
+        await said(world, "wait", "job/adopted-kept", "--timeout", "400s")
         assert await results(world, "job/adopted-kept") == [("Succeeded", 1, {"n": 7})]
         out = await said(world, "logs", "job/adopted-kept")
         assert out.count("begun") == 1
@@ -132,7 +143,7 @@ def test_what_its_object_wishes_for_again_is_a_run_of_it(
     home: Path, provider: str, tmp_path: Path
 ) -> None:
     async def tale(world: VerbWorld) -> None:
-        await world.begin(lost(world, 0), world.again("lost-store"))
+        await leave(world, lost(world, 0))
         (tmp_path / "kept.json").write_text(json.dumps(manifest(world, parallelism=0)))
         await said(world, "apply", "-f", str(tmp_path / "kept.json"))
         adopting = ("orphans", "--adopt", "--all-stores", "--provider", world.name)
@@ -142,7 +153,7 @@ def test_what_its_object_wishes_for_again_is_a_run_of_it(
         await said(world, "scale", "job/kept", "--parallelism", "2")
         await let_end(world, "job/kept", 0)
         await let_end(world, "job/kept", 1)
-        await said(world, "wait", "job/kept", "--timeout", "120s")
+        await said(world, "wait", "job/kept", "--timeout", "400s")
         assert await results(world, "job/kept") == [("Succeeded", 1, {"n": 7})] * 2
         assert (await said(world, "logs", "job/kept", "--index", "0")).count("begun") == 1
 
@@ -151,9 +162,7 @@ def test_what_its_object_wishes_for_again_is_a_run_of_it(
 
 def test_what_cannot_be_adopted_says_why_and_stops_no_other(home: Path, tmp_path: Path) -> None:
     async def tale(world: VerbWorld) -> None:
-        store = world.again("lost-store")
-        await world.begin(lost(world, 0), store)
-        await world.begin(lost(world, 1, reusable=True), store)
+        await leave(world, lost(world, 0), lost(world, 1, reusable=True))
         (tmp_path / "kept.json").write_text(json.dumps(manifest(world, parallelism=1)))
         await said(world, "apply", "-f", str(tmp_path / "kept.json"))
         await let_end_of_first(world)
@@ -184,7 +193,7 @@ def test_what_cannot_be_adopted_says_why_and_stops_no_other(home: Path, tmp_path
 
 def test_a_person_may_say_whose_run_it_is(home: Path, tmp_path: Path) -> None:
     async def tale(world: VerbWorld) -> None:
-        await world.begin(lost(world, 1), world.again("lost-store"))
+        await leave(world, lost(world, 1))
         other = manifest(world, parallelism=0)
         other["metadata"]["name"] = "other"
         (tmp_path / "other.json").write_text(json.dumps(other))

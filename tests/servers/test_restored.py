@@ -55,7 +55,7 @@ def test_what_lives_at_a_provider_and_not_in_the_backup_is_taken_over(
         # How task 0 ended nobody knows, for its sandbox is gone: it runs again.
         await let_end(world, "job/kept", 0)
         await let_end(world, "job/kept", 1)
-        await said(world, "wait", "job/kept", "--timeout", "120s")
+        await said(world, "wait", "job/kept", "--timeout", "400s")
         first, second = await results(world, "job/kept")
         assert second == ("Succeeded", 1, {"n": 7})
         assert first[0] == "Succeeded"

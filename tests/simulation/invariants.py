@@ -15,6 +15,7 @@ from tests.simulation.early_ends import EARLY_CHECKS
 from tests.simulation.givers import GIVER_CHECKS
 from tests.simulation.money_checks import BILL_CHECKS, MONEY_CHECKS
 from tests.simulation.place_checks import PLACE_COMMIT_CHECKS, PLACE_EFFECT_CHECKS
+from tests.simulation.queues import QUEUE_COMMIT_CHECKS, QUEUE_EFFECT_CHECKS
 from tests.simulation.record_checks import RECORD_CHECKS
 from tests.simulation.savings import SAVING_CHECKS
 from tests.simulation.scene import Check, Scene
@@ -31,11 +32,17 @@ COMMIT_CHECKS: tuple[Check, ...] = (
     *MONEY_CHECKS,
     *EARLY_CHECKS,
     *GIVER_CHECKS,
+    *QUEUE_COMMIT_CHECKS,
     *SAVING_CHECKS,
     *SEARCH_CHECKS,
     *WANDB_CHECKS,
 )
-EFFECT_CHECKS: tuple[Check, ...] = (*WORLD_CHECKS, *PLACE_EFFECT_CHECKS, *BILL_CHECKS)
+EFFECT_CHECKS: tuple[Check, ...] = (
+    *WORLD_CHECKS,
+    *PLACE_EFFECT_CHECKS,
+    *BILL_CHECKS,
+    *QUEUE_EFFECT_CHECKS,
+)
 
 __all__ = ["COMMIT_CHECKS", "EFFECT_CHECKS", "broken"]
 

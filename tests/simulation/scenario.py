@@ -63,7 +63,7 @@ class Scenario:
 def _providers(desired: Desired) -> list[str]:
     if desired.kind == "Provider":
         return [desired.name]
-    if not desired.spec or desired.kind == "Budget":
+    if not desired.spec or desired.kind in ("Budget", "Queue"):
         return []
     placement = desired.spec.get("placement")
     if not isinstance(placement, dict):

@@ -18,6 +18,7 @@ from tests.simulation import (
     money,
     objects,
     places,
+    queues,
     races,
     savings,
     searches,
@@ -400,6 +401,7 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     **early_ends.NAMED,
     **chains.NAMED,
     **givers.NAMED,
+    **queues.NAMED,
     **searches.NAMED,
     **wandb.NAMED,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.planted import PLANTS, chains, equals, handed, savings
+from tests.simulation.planted import PLANTS, chains, equals, handed, queues, savings
 from tests.simulation.planted.seen import SEEN
 from tests.simulation.runner import Options, simulate
 
@@ -16,6 +16,8 @@ SCENARIO = {
     **dict.fromkeys((plant.__name__.replace("_", "-") for plant in equals.PLANTS), "equal"),
     **dict.fromkeys((plant.__name__.replace("_", "-") for plant in chains.PLANTS), "chain"),
     "results-of-an-older-spec-are-taken": "chain-results",
+    **dict.fromkeys((plant.__name__.replace("_", "-") for plant in queues.PLANTS), "queue"),
+    "turns-are-not-taken": "queue-fair",
     "key-without-a-volumes-version": "volume-changes",
     "missing-means-gone": "reuse",
     "poison-stops-the-loop": "bulkhead",

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.simulation import chains, givers, races, searches
+from tests.simulation import chains, givers, queues, races, searches
 from tests.simulation.runner import Options, Outcome, simulate
 from tests.simulation.scenarios import draw
 
@@ -132,6 +132,13 @@ def test_what_is_taken_of_a_search_is_what_it_came_to(scenario: str) -> None:
 
 @pytest.mark.parametrize("scenario", chains.NAMED)
 def test_what_depends_on_others_begins_when_they_have_come_out_as_they_must(scenario: str) -> None:
+    for seed in range(10):
+        outcome = simulate(seed, Options(scenario=scenario))
+        assert not outcome.broken, told(outcome)
+
+
+@pytest.mark.parametrize("scenario", queues.NAMED)
+def test_work_in_queues_stays_within_its_quota_and_goes_in_its_order(scenario: str) -> None:
     for seed in range(10):
         outcome = simulate(seed, Options(scenario=scenario))
         assert not outcome.broken, told(outcome)

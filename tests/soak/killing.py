@@ -184,7 +184,7 @@ class Life:
         """Delete everything and end the controller; sentences about processes that are left."""
         names = [f"job/{name}" for name in self.phases()]
         if names:
-            self.command("delete", *names, "--timeout", "60s")
+            self.command("delete", *names, "--timeout", "400s")
         self.command("down")
         if self.controller is not None:
             self.controller.wait(timeout=120)

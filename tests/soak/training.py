@@ -40,7 +40,7 @@ def train_through(root: Path, *, kills: int, seed: int) -> list[str]:
         what = life.random.choice(list(killed))
         killed[what] += _kill(life, what)
     found = _findings(life, steps)
-    life.command("delete", "tr/weights", "--timeout", "60s")
+    life.command("delete", "tr/weights", "--timeout", "400s")
     return found + life.end()
 
 

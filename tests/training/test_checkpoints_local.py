@@ -77,7 +77,7 @@ def saved(fleet: Fleet, key: str) -> list[tuple[int, int]]:
 
 def test_case_7_what_is_whole_and_unreadable_is_stepped_back_from(fleet: Fleet) -> None:
     fleet.ok("apply", "-f", "-", stdin=training("odd", UNREADABLE, maxRestarts=5))
-    fleet.ok("wait", "tr/odd", "--timeout", "60s")
+    fleet.ok("wait", "tr/odd", "--timeout", "400s")
     assert attempts(fleet, "tr/odd") == ["ExitCode:3", "ExitCode:1", "ExitCode:1", "Completed"]
     assert [row["result"] for row in fleet.results("tr/odd")] == [{"from": 10}]
     assert "SteppedBack" in fleet.ok("events", "tr/odd")
@@ -86,13 +86,13 @@ def test_case_7_what_is_whole_and_unreadable_is_stepped_back_from(fleet: Fleet) 
 def test_case_9_crashes_that_each_follow_a_new_checkpoint_are_the_first_again(fleet: Fleet) -> None:
     """And a retry of what has succeeded begins anew, not at the end."""
     fleet.ok("apply", "-f", "-", stdin=training("far", CRASHES, maxRestarts=1))
-    fleet.ok("wait", "tr/far", "--timeout", "60s")
+    fleet.ok("wait", "tr/far", "--timeout", "400s")
     assert attempts(fleet, "tr/far") == [*["ExitCode:3"] * 3, "Completed"]
     [row] = fleet.results("tr/far")
     option, newest = row["result"]["arguments"]
     assert option == "--from" and newest.endswith("/step-00000030")
     fleet.ok("retry", "tr/far", "--from", "main")
-    fleet.ok("wait", "tr/far", "--timeout", "60s")
+    fleet.ok("wait", "tr/far", "--timeout", "400s")
     again = [*["ExitCode:3"] * 3, "Completed"]
     assert attempts(fleet, "tr/far") == again * 2
     assert saved(fleet, "tr/far")[-3:] == [(10, 5), (20, 6), (30, 7)]

@@ -60,13 +60,13 @@ def ends(fleet: Fleet, key: str) -> list[tuple[str, str]]:
 def test_case_8_whatever_ends_an_attempt_leaves_it_the_time_to_save(fleet: Fleet) -> None:
     fleet.ok("apply", "-f", "-", stdin=training("late", timeoutSeconds=2))
     fleet.ok("apply", "-f", "-", stdin=training("held"))
-    fleet.ok("wait", "tr/late", "--timeout", "60s")
+    fleet.ok("wait", "tr/late", "--timeout", "400s")
     while "up" not in fleet.ok("logs", "tr/held", "--tail", "1"):
         pass  # each look is a process of its own
     fleet.ok("suspend", "tr/held")
-    fleet.ok("wait", "tr/held", "--for", "condition=Suspended", "--timeout", "60s")
+    fleet.ok("wait", "tr/held", "--for", "condition=Suspended", "--timeout", "400s")
     fleet.ok("resume", "tr/held")
-    fleet.ok("wait", "tr/held", "--timeout", "60s")
+    fleet.ok("wait", "tr/held", "--timeout", "400s")
     assert ends(fleet, "tr/late") == [("Failed", "Timeout"), ("Succeeded", "Completed")]
     assert ends(fleet, "tr/held") == [("Cancelled", "Suspended"), ("Succeeded", "Completed")]
     for key in ("tr/late", "tr/held"):

@@ -26,7 +26,7 @@ def document(found: Report) -> dict[str, object]:
         "form": FORM,
         "changes": found.changes,
         "objects": [planned(it) for it in found.objects],
-        "cost": {"thisApply": _cost(found.now), "total": _cost(found.total)},
+        "cost": {"thisApply": cost_of(found.now), "total": cost_of(found.total)},
         "prices": list(found.sources),
     }
 
@@ -35,7 +35,7 @@ def planned(plan: ObjectPlan) -> dict[str, object]:
     made: dict[str, object] = {
         "object": plan.change.key,
         "action": VERBS[plan.verb],
-        "fields": [_field(field) for field in plan.change.fields],
+        "fields": [field_of(field) for field in plan.change.fields],
     }
     parts = [text for text in (plan.about, *plan.notes) if text]
     if parts:
@@ -47,7 +47,7 @@ def planned(plan: ObjectPlan) -> dict[str, object]:
     return made
 
 
-def _field(field: FieldChange) -> dict[str, object]:
+def field_of(field: FieldChange) -> dict[str, object]:
     """A side that does not have the field lacks its key."""
     made: dict[str, object] = {"path": field.path}
     if field.before is not UNSET:
@@ -70,7 +70,7 @@ def _work(work: Work) -> dict[str, object]:
         "cancelled": work.cancelled,
         "failed": work.failed,
         "placement": [_place(place) for place in work.places],
-        "cost": {"thisApply": _cost(work.now), "total": _cost(work.total)},
+        "cost": {"thisApply": cost_of(work.now), "total": cost_of(work.total)},
         "spent": work.spent_usd,
         "unpricedRuns": work.unpriced,
         "lost": work.lost_usd,
@@ -120,11 +120,11 @@ def _place(place: Place) -> dict[str, object]:
         "source": place.source,
         "slots": place.slots,
         "units": place.units,
-        "cost": _cost(place.cost),
+        "cost": cost_of(place.cost),
     }
 
 
-def _cost(cost: Cost) -> dict[str, object]:
+def cost_of(cost: Cost) -> dict[str, object]:
     return {
         "expected": cost.expected,
         "low": cost.low,

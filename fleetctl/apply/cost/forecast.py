@@ -12,7 +12,7 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.cost.document import planned
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.cost.plan import report
-from fleetctl.apply.cost.report import ObjectPlan
+from fleetctl.apply.cost.report import ObjectPlan, Report
 from fleetctl.apply.forecast import Forecast
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.money.estimate import Estimate
@@ -29,6 +29,12 @@ def forecast(
         found = report(stored, changes, market, SystemClock().now_s())
     costs = (it for it in found.objects if it.work is not None or it.warm is not None)
     return {it.change.key: Forecast(_estimate(it), planned(it)) for it in costs}
+
+
+def costs_of(found: Report) -> dict[str, Estimate]:
+    """By key, of what is not free for sure."""
+    costs = (it for it in found.objects if it.work is not None or it.warm is not None)
+    return {it.change.key: _estimate(it) for it in costs}
 
 
 def _estimate(plan: ObjectPlan) -> Estimate:

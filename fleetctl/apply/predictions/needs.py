@@ -19,6 +19,7 @@ from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.notify import Notify, secrets_in
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
@@ -58,6 +59,14 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
                 message = f" is `{template.function}`, which has a `port`: it runs no task"
                 hint = "name it in an Endpoint's `servers`, or give the tasks another Function"
                 yield Prediction(manifest, Finding(at, at, message, hint))
+
+
+def of_notices(manifest: Manifest, spec: Spec, world: World) -> Iterator[Prediction]:
+    """Secrets that its `notify` names: of what is not told nobody would see before it is over."""
+    notify: tuple[Notify, ...] = getattr(spec, "notify", ())
+    for number, way, name in secrets_in(notify):
+        at: Path = ("spec", "notify", number, way, "secret")
+        yield from missing(manifest, at, "Secret", name, world)
 
 
 def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:

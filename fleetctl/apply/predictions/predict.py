@@ -9,15 +9,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import CONFIGURED, CREATED, Change
-from fleetctl.apply.predictions import agreement, dependencies, endpoints, needs, targets
+from fleetctl.apply.predictions import (
+    agreement,
+    dependencies,
+    endpoints,
+    needs,
+    policies,
+    targets,
+)
 from fleetctl.apply.predictions.world import Prediction, Sort, World, will_start
 from fleetctl.controllers.depends.edges import edges_of
 from fleetctl.manifest.problems import ManifestErrors, Problem, joined
 from fleetctl.specs.blocks.common import Execution, Part
 from fleetctl.specs.blocks.nodes import GangTemplate
+from fleetctl.specs.blocks.notify import secrets_in
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.specs.kinds.function import FunctionSpec
+from fleetctl.specs.kinds.policy import PolicySpec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
@@ -35,7 +44,7 @@ def worth_a_look(spec: Spec) -> bool:
         return True  # others may name it
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":
         return True
-    if needs.library_of(spec) or edges_of(spec):
+    if needs.library_of(spec) or edges_of(spec) or secrets_in(spec.notify):
         return True
     return any(map(_worth_a_look, spec.parts()))
 
@@ -65,7 +74,9 @@ async def predicted(
     for manifest in manifests:
         if manifest.key not in starting:
             continue
+        found.extend(needs.of_notices(manifest, manifest.spec, world))
         if (made := manifest.made()) is not None:
+            found.extend(needs.of_notices(made, made.spec, world))
             # Whether there is room for it now says nothing of the night.
             work = await _of_work(made, made.spec, world)
             found.extend(it for it in work if it.sort is not Sort.CAPACITY)
@@ -82,6 +93,8 @@ async def predicted(
                 found.extend(endpoints.of_endpoint(manifest, spec, world))
             case SecretSpec() as spec:
                 found.extend(needs.of_secret(manifest, spec, world))
+            case PolicySpec() as spec:
+                found.extend(Prediction(manifest, it) for it in policies.wrong_in(spec))
     return found
 
 

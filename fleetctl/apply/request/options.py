@@ -14,6 +14,7 @@ from fleetctl.apply.change import Change
 from fleetctl.apply.prune import Pruning
 from fleetctl.apply.request.fields import Request
 from fleetctl.common.errors import Conflict, UsageError
+from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.manifest.document.namespaces import Chosen
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
@@ -52,6 +53,9 @@ class Order:
     sources: Sources | None = None  # who tells how a source differs from what was applied
     namespace: str = DEFAULT_NAMESPACE  # where documents go that name none
     everywhere: bool = False  # what is pruned may be in any namespace
+    # What each object may cost, by key, for policies; None: nobody has reckoned it yet.
+    costs: Mapping[str, Estimate] | None = None
+    unjudged: bool = False  # it comes of ourselves, and policies have no say in it
 
 
 def order_of(request: Request) -> Order:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.request import apply, documents_meant, order_of
+from fleetctl.cli.apply.request import apply, documents_meant, order_of, policies_meant
 from fleetctl.cli.apply.screens.outcomes import (
     CLIENT,
     NONE,
@@ -24,6 +24,7 @@ from fleetctl.cli.command.flags import (
     add_allow_missing,
     add_manifests,
     add_override,
+    add_policies,
     add_set,
 )
 from fleetctl.cli.command.values import duration_s, money, one_of, rollout
@@ -36,6 +37,7 @@ from fleetctl.manifest.files.documents import is_address
 from fleetctl.specs.kinds.registry import KINDS
 
 if TYPE_CHECKING:
+    from fleetctl.apply.policies.judge import Policy
     from fleetctl.manifest.files.documents import Document
 
 
@@ -97,6 +99,7 @@ def parser(verb: str) -> Parser:
 
 def _add_consequences(made: Parser) -> None:
     """Flags on what an apply may do to what is there."""
+    add_policies(made)
     add_set(made)
     add_allow_missing(made)
     made.add_argument(
@@ -159,8 +162,10 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.dry_run == CLIENT:
         from fleetctl.cli.apply.predictions import dry_run
 
-        return dry_run(documents, order, screen)
+        return dry_run(documents, order, screen, policies_meant(args))
     state_dir, began_at_s = home(), SystemClock().now_s()
+    if args.policies:
+        _check_policies(policies_meant(args), state_dir, documents, order)
     if args.max_cost is not None:
         _check_cost(args.max_cost, state_dir, documents, order)
     reply = apply(state_dir, documents, order, screen, piped="-" in args.files)
@@ -203,10 +208,29 @@ def _check_cost(
         refuse_above(most_usd, reported(state_dir, stored, documents, order)[1])
 
 
+def _check_policies(
+    policies: Sequence[Policy],
+    state_dir: Path,
+    documents: Sequence[Document],
+    order: Mapping[str, object],
+) -> None:
+    """Raises Denied. Those that are stored, the controller minds itself."""
+    from fleetctl.apply.policies.told import refuse
+    from fleetctl.cli.apply.predictions import permitted
+    from fleetctl.cli.apply.propose import proposed
+    from fleetctl.stores.read.read_only import open_readonly
+
+    with open_readonly(state_dir) as stored:
+        found = proposed(state_dir, stored, documents, order)
+        changes = permitted(stored, found.changes, policies, found.accounts.backends)
+    refuse(changes, found.manifests)
+
+
 def _watch(args: Namespace, screen: Screen) -> int:
     given = {
         "--wait": args.wait,
         "--max-cost": args.max_cost is not None,
+        "--policy": bool(args.policies),
         "--set of a field": any("." in it.partition("=")[0] for it in args.set),
         "--dry-run": args.dry_run != NONE,
         "a saved plan": not args.files,

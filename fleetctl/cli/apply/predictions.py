@@ -14,6 +14,12 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import Change, outcomes_of
 from fleetctl.apply.consent import NeedsConsent, check
+from fleetctl.apply.cost.forecast import costs_of
+from fleetctl.apply.cost.offers import market_of
+from fleetctl.apply.cost.plan import report
+from fleetctl.apply.policies.given import judged_by
+from fleetctl.apply.policies.told import refuse as refuse_denied
+from fleetctl.apply.policies.told import warnings_of
 from fleetctl.apply.predictions.predict import allowed, judged, predicted
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.propose import propose
@@ -31,18 +37,25 @@ from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.stores.base import Stored
-from fleetctl.stores.read.read_only import open_readonly
+from fleetctl.stores.read.read_only import Snapshot, open_readonly
 from fleetctl.tracking.sources import Sources, source_of
 from fleetctl.wiring.accounts import Accounts
 
 if TYPE_CHECKING:
-    from fleetctl.manifest.files.documents import Document
+    from fleetctl.apply.policies.judge import Policy
+    from fleetctl.controllers.money.estimate import Estimate
 
 
 def checked(
-    state_dir: Path, stored: Stored, documents: Sequence[Document], order: Mapping[str, object]
+    state_dir: Path,
+    stored: Snapshot,
+    documents: Sequence[Document],
+    order: Mapping[str, object],
+    policies: Sequence[Policy] = (),
 ) -> tuple[list[Manifest], list[str]]:
-    """The manifests, and warnings beyond their own. Raises ManifestErrors."""
+    """The manifests, and warnings beyond their own. Raises ManifestErrors, and Denied by stored
+    policies and these.
+    """
     manifests = load(documents, namespace_of(order))
     accounts = Accounts(state_dir, store_id="", notify=_nobody)
     for name, spec in declared_in(manifests).items():
@@ -51,8 +64,26 @@ def checked(
     whole = replace(order_of(order), looked=looked)
     changes = propose(stored, manifests, whole, SystemClock().now_s())
     doubts = [it.warning for it in looked.values() if it.warning]
-    found = foreseen(stored, manifests, changes, accounts.backends, order)
-    return manifests, doubts + refuse(found)
+    doubts += refuse(foreseen(stored, manifests, changes, accounts.backends, order))
+    changes = permitted(stored, changes, policies, accounts.backends)
+    refuse_denied(changes, manifests)
+    return manifests, doubts + warnings_of(changes)
+
+
+def permitted(
+    stored: Snapshot,
+    changes: Sequence[Change],
+    policies: Sequence[Policy],
+    providers: Mapping[str, Backend],
+) -> list[Change]:
+    """The changes with what stored policies and these say of them, also of what they may cost."""
+    now_s = SystemClock().now_s()
+
+    def costs() -> Mapping[str, Estimate]:
+        found = report(stored, changes, market_of(stored, changes, providers), now_s)
+        return costs_of(found)
+
+    return judged_by(stored, changes, policies, now_s, costs)
 
 
 def _named_by_path(manifest: Manifest) -> bool:
@@ -89,14 +120,21 @@ def foreseen(
     return judged(asyncio.run(predicted(manifests, changes, world)), allowed(order))
 
 
-def dry_run(documents: Sequence[Document], order: Mapping[str, object], screen: Screen) -> int:
+def dry_run(
+    documents: Sequence[Document],
+    order: Mapping[str, object],
+    screen: Screen,
+    policies: Sequence[Policy] = (),
+) -> int:
     """The words that apply would say, and what it would ask. Nothing runs for it."""
     state_dir = home()
     with open_readonly(state_dir) as stored:
         found = proposed(state_dir, stored, documents, order)
         changes = found.changes
         doubts = refuse(foreseen(stored, found.manifests, changes, found.accounts.backends, order))
-    warnings = [*found.warnings, *doubts]
+        changes = permitted(stored, changes, policies, found.accounts.backends)
+    refuse_denied(changes, found.manifests)
+    warnings = [*found.warnings, *doubts, *warnings_of(changes)]
     show(outcomes_of(changes), {"warnings": warnings}, screen, dry=SAID_OF_DRY_RUNS[CLIENT])
     try:
         check(changes, (), SystemClock().now_s())

@@ -16,6 +16,7 @@ from fleetctl.cli.targets.files import documents_of
 from fleetctl.daemon.reach.spawn import answered
 
 if TYPE_CHECKING:
+    from fleetctl.apply.policies.judge import Policy
     from fleetctl.manifest.files.documents import Document
 
 
@@ -33,6 +34,16 @@ def documents_meant(args: Namespace, screen: Screen) -> list[Document]:
     from fleetctl.cli.apply.overrides import with_settings
 
     return with_settings(found, args.set)
+
+
+def policies_meant(args: Namespace) -> list[Policy]:
+    """Of `--policy`. Raises ManifestErrors and UsageError."""
+    if not args.policies:
+        return []
+    from fleetctl.apply.policies.given import policies_in
+    from fleetctl.apply.predictions.policies import wrong_in
+
+    return policies_in(documents_of(args.policies, recursive=True), wrong_in)
 
 
 def order_of(args: Namespace) -> dict[str, object]:

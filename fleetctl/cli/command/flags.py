@@ -230,6 +230,13 @@ def add_allow_missing(parser: Parser) -> None:
     )  # fmt: skip
 
 
+def add_policies(parser: Parser) -> None:
+    parser.add_argument(
+        "--policy", action="append", default=[], dest="policies", metavar="FILE",
+        help="policies that must be met, too: a file, or a directory with all below; repeatable",
+    )  # fmt: skip
+
+
 def add_set(parser: Parser) -> None:
     """`--set` and `--values`, also of fields."""
     parser.add_argument(

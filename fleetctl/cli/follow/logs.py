@@ -9,13 +9,14 @@ from pathlib import Path
 from fleetctl.cli.command.flags import Parser, add_labels
 from fleetctl.cli.command.values import count, duration_s, indexes
 from fleetctl.cli.follow.logs_select import Pick, ending, pick_of
+from fleetctl.cli.follow.logs_stream import NodeStreams
 from fleetctl.cli.follow.supervise import detached
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.targets.choose import working_objects
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.home import home
-from fleetctl.common.text import plural, safe
+from fleetctl.common.text import plural, safe, timestamp
 from fleetctl.views.kinds import commands
 from fleetctl.views.objects import View
 from fleetctl.views.reading import Reading, open_reading
@@ -143,7 +144,7 @@ def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Scr
         if pick.node and not stream.begun:
             absent.append((stream.name, task))
         elif stream.empty:
-            screen.talk(f"{stream.name} -- no output; {ending(task)}")
+            screen.talk(f"{stream.name} -- {nothing(stream)}; {ending(task)}")
     if absent and len(absent) == shown and not pick.several:
         from fleetctl.cli.targets.task import require_node  # which loads more than logs need
 
@@ -157,6 +158,14 @@ def _show(state_dir: Path, seen: View, pick: Pick, reading: Reading, screen: Scr
         screen.hint(f"whose results these are: {whose}")
     if not shown:
         _say_none(seen, pick, screen)
+
+
+def nothing(stream: NodeStreams) -> str:
+    """Why there is not a line of it."""
+    past_s = stream.past_s
+    if past_s is None:
+        return "no output"
+    return f"its log is past retention, and went on {timestamp(past_s)[:10]}"
 
 
 def _say_none(seen: View, pick: Pick, screen: Screen) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.text import safe, timestamp
-from fleetctl.views.logs import log_exists, read_bytes, read_times
+from fleetctl.views.logs import log_exists, past_s, read_bytes, read_times
 
 if TYPE_CHECKING:
     from fleetctl.stores.read.reader import RunRow
@@ -60,6 +60,11 @@ class NodeStreams:
     def begun(self) -> bool:
         """Whether the node that alone was asked for has begun; the first one, where none was."""
         return self._open[0].exists
+
+    @property
+    def past_s(self) -> float | None:
+        """When retention took the log; None where it did not."""
+        return self._open[0].past_s
 
     def drain(self) -> None:
         """Print all whole lines that are there now."""
@@ -125,6 +130,10 @@ class LogStream:
     def exists(self) -> bool:
         """Whether its node has begun."""
         return log_exists(self._place, self._uid, self._run, node=self._node or 0)
+
+    @property
+    def past_s(self) -> float | None:
+        return past_s(self._place, self._uid, self._run)
 
     def one_of_several(self) -> None:
         """From now on its lines say which node they are of."""

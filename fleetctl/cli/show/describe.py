@@ -30,6 +30,7 @@ from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.tracking.ownership import kept_by, short
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, mapping, why
+from fleetctl.views.queue_lines import place_line
 from fleetctl.views.reading import Reading, must_find, open_reading
 from fleetctl.views.tasks import Task, in_order, wandb_run
 
@@ -124,13 +125,18 @@ def lines(
     else:
         from fleetctl.cli.show.description.asset_lines import asset_lines
 
-        yield from (_label(name, safe(text)) for name, text in asset_lines(seen, now_s))
+        yield from (_label(name, safe(text)) for name, text in asset_lines(seen, reading, now_s))
     yield from _conditions(seen, now_s)
+    if notices := reading.notices(seen):
+        from fleetctl.views.notice_lines import notice_line
+
+        yield _label("Notices", safe(notice_line(notices, now_s)))
     yield from _events(seen, reading, now_s)
 
 
 def _label(name: str, value: str) -> str:
-    return f"{name + ': ':<{LABEL_CELLS}}{value}"
+    """A line; without a name it goes on with the one above."""
+    return f"{name + ': ' if name else '':<{LABEL_CELLS}}{value}"
 
 
 def _head(seen: View, now_s: float, *, building: bool) -> Iterator[str]:
@@ -175,6 +181,8 @@ def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     total = seen.status.get("total")
     of = f"{total} = " if isinstance(total, int) else ""
     yield _label(f"{unit.capitalize()}s", of + " + ".join(counts) + _queued(seen, total))
+    if place := place_line(seen, reading):
+        yield _label("Queue", place)
     for number, line in enumerate(dependency_lines(seen)):
         yield " " * LABEL_CELLS + line if number else _label("Depends on", line)
     if old := seen.count("outdated"):

@@ -27,7 +27,15 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import safe, shorten
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
-from fleetctl.views.kinds import ATTEMPTS, CHECKPOINTS, INTERPRETERS, METRICS, NAMESPACES, TASKS
+from fleetctl.views.kinds import (
+    ATTEMPTS,
+    CHECKPOINTS,
+    INTERPRETERS,
+    METRICS,
+    NAMESPACES,
+    NOTICES,
+    TASKS,
+)
 from fleetctl.views.objects import (
     DELETING,
     PARTS,
@@ -46,11 +54,12 @@ FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-
 
 PAGE = """\
 KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces | interpreters
+    | notices [KIND/NAME ...]
     | tasks|attempts KIND/NAME [--queued] | metrics KIND/NAME | checkpoints tr/NAME
 
 List objects, newest last; or the tasks, attempts and checkpoints of one object, or how
 the metrics stand that it reported; or the sandboxes of interpreters, which programs of
-this machine made.
+this machine made; or who was told what became of objects, and who could not be.
 
 examples:
   fleetctl get jobs
@@ -127,6 +136,10 @@ def run(args: Namespace, screen: Screen) -> int:
             from fleetctl.cli.show.lists.interpreters import get_interpreters
 
             return get_interpreters(args, screen)
+        if first in NOTICES:
+            from fleetctl.cli.show.lists.notices import get_notices
+
+            return get_notices(args, reading, screen)
         if first in NAMESPACES:
             from fleetctl.cli.show.lists.namespaces import get_namespaces
 

@@ -7,23 +7,28 @@ from argparse import Namespace
 from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser, add_output
+from fleetctl.cli.command.values import count
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
-from fleetctl.common.errors import FleetctlError, Refused
+from fleetctl.common.errors import FleetctlError, Refused, UsageError
 from fleetctl.common.home import LOCAL, home
-from fleetctl.common.text import byte_size, plural, timestamp
+from fleetctl.common.text import byte_size, plural, safe, timestamp
 
 PAGES = {
     "backup": """\
-FILE [-o table|json]
+FILE|DIR|URL [--keep N] [-o table|json]
 
 Copy the state to one file: every object, run, result, metric and event, at one moment,
 while the controller goes on. The copy is checked before it takes its name. No secret is
 in it; logs, volumes and environments of provider `local` are files of their own.
+In a directory it gets a name of its store and time; --keep lets go of older ones of
+this store, and of nothing else. A URL is what fsspec reaches: s3, gs, abfs, sftp ...
+`kind: Settings` does it on a schedule.
 
 examples:
   fleetctl backup fleet.backup
-  fleetctl backup /srv/backups/$(date +%F).backup
+  fleetctl backup /srv/backups/ --keep 14
+  fleetctl backup s3://bucket/fleet --keep 14
   fleetctl backup fleet.backup -o json
 
 exit codes:
@@ -31,15 +36,16 @@ exit codes:
   3 refused (the file is something else), 4 there is no store yet
 """,
     "restore": """\
-FILE [--yes] [--replace]
+FILE|DIR|URL [--yes] [--replace]
 
-Put back the state that `fleetctl backup` wrote. The controller must be down. What is
-there is set aside, not deleted. The next controller asks the providers what began after
-the backup, and takes that over or ends it before it starts anything.
+Put back the state that `fleetctl backup` wrote; of a directory, the newest one in it.
+The controller must be down. What is there is set aside, not deleted. The next
+controller asks the providers what began after the backup, and takes that over or ends
+it before it starts anything.
 
 examples:
   fleetctl down; fleetctl restore fleet.backup
-  fleetctl restore fleet.backup --yes
+  fleetctl restore s3://bucket/fleet --yes
   FLEETCTL_HOME=/srv/fleet fleetctl restore fleet.backup
 
 exit codes:
@@ -53,8 +59,11 @@ exit codes:
 def parser(verb: str) -> Parser:
     made = Parser(verb, PAGES[verb])
     made.set_defaults(verb=verb)
-    made.add_argument("file", metavar="FILE", help="the backup")
+    made.add_argument("file", metavar="FILE|DIR|URL", help="the backup, or where it lies")
     if verb == "backup":
+        made.add_argument(
+            "--keep", type=count, metavar="N", help="of a directory, only the newest N stay"
+        )
         add_output(made, "table", "json")
     else:
         made.add_argument(
@@ -67,30 +76,40 @@ def parser(verb: str) -> Parser:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    file = Path(args.file).expanduser()
-    return _backup(file, args, screen) if args.verb == "backup" else _restore(file, args, screen)
+    return _backup(args, screen) if args.verb == "backup" else _restore(args, screen)
 
 
-def _backup(file: Path, args: Namespace, screen: Screen) -> int:
+def _backup(args: Namespace, screen: Screen) -> int:
     from fleetctl.stores import backup
+    from fleetctl.stores.copies import copies
 
+    if args.keep == 0:
+        raise UsageError("--keep 0 would keep no backup; at least 1")
     state_dir = home()
-    about = backup.write(state_dir, file, now_s=SystemClock().now_s())
-    file = file.absolute()
-    if not backup.note_newest(state_dir, file, about):
+    done = copies.write(state_dir, args.file, now_s=SystemClock().now_s(), keep=args.keep)
+    about = done.about
+    if not backup.note_newest(state_dir, done.url, about):
         screen.warn(f"`{state_dir}` cannot be written: messages will not know of this backup")
-    size = file.stat().st_size
     if args.output == "json":
-        facts = {"file": str(file), "bytes": size, "store": about.store_id}
-        screen.data(
-            json.dumps({**facts, "objects": about.objects, "at": timestamp(about.copied_at_s)})
-        )
+        facts = {"file": done.url, "bytes": done.bytes, "store": about.store_id}
+        rest = {"objects": about.objects, "at": timestamp(about.copied_at_s)}
+        screen.data(json.dumps({**facts, **rest, "dropped": list(done.dropped)}))
         return 0
-    screen.data(f"backup written: {file}, {byte_size(size)}, {plural(about.objects, 'object')}")
+    held = f"{byte_size(done.bytes)}, {plural(about.objects, 'object')}"
+    screen.data(f"backup written: {safe(done.url)}, {held}")
+    if done.dropped:
+        screen.talk(f"{plural(len(done.dropped), 'older backup')} let go of")
     return 0
 
 
-def _restore(file: Path, args: Namespace, screen: Screen) -> int:
+def _restore(args: Namespace, screen: Screen) -> int:
+    from fleetctl.stores.copies import copies
+
+    with copies.fetched(home(), args.file) as file:
+        return _put_back(file, args, screen)
+
+
+def _put_back(file: Path, args: Namespace, screen: Screen) -> int:
     from fleetctl.stores import backup
 
     place, now_s = home(), SystemClock().now_s()

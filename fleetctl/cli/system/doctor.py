@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import StoreError
 from fleetctl.common.home import LOG, home
 from fleetctl.common.text import plural, safe
@@ -26,9 +27,10 @@ from fleetctl.views.reading import open_reading
 if TYPE_CHECKING:
     from fleetctl.providers.contract.diagnostics import Finding
 
-ENDPOINT = "Endpoint"
+ENDPOINT, SETTINGS = "Endpoint", "Settings"
+NOTICES_S = 7 * 86400.0
 # What every command needs.
-ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite")
+ALWAYS = ("state", "controller", "disk", "clock", "python", "sqlite", "notices")
 
 
 PAGE = """\
@@ -73,7 +75,8 @@ async def examine(state_dir: Path) -> tuple[list[Finding], set[str]]:
     machine, reports = await asyncio.gather(
         asyncio.to_thread(lambda: list(look(state_dir))), _providers(state_dir)
     )
-    endpoints = list(_endpoints(state_dir))
+    endpoints = [*_endpoints(state_dir), *_backups(state_dir)]
+    endpoints += _notices(state_dir)
     controller = _controller(state_dir)
     return [state, *machine, controller, *endpoints, *reports], needed | set(ALWAYS)
 
@@ -99,6 +102,49 @@ def _endpoints(state_dir: Path) -> Iterator[Finding]:
         else:
             reason = one.text("warning") or why(one)
             yield Finding(ENDPOINT.lower(), what, False, reason, fix(one))
+
+
+def _backups(state_dir: Path) -> Iterator[Finding]:
+    """How the last backup went, where the settings ask for any."""
+    from fleetctl.providers.contract.diagnostics import Finding
+
+    try:
+        with open_reading(state_dir) as reading:
+            seen = [one for one in reading.views() if one.kind.name == SETTINGS]
+    except (StoreError, OSError):
+        return  # `_state` has said it
+    for one in seen:
+        kept = one.map("backup")
+        if not mapping(one.spec().get("backup")):
+            continue
+        if kept.get("error"):
+            again = "fleetctl describe settings/default"
+            yield Finding("backup", "last", False, str(kept["error"]), again)
+        else:
+            last = kept.get("file") or "none was due yet"
+            yield Finding("backup", "last", True, str(last))
+
+
+def _notices(state_dir: Path) -> Iterator[Finding]:
+    """Whether people are told what they asked to be told; nothing where nobody asked."""
+    from fleetctl.providers.contract.diagnostics import Finding
+    from fleetctl.views.notice_lines import title_of
+
+    try:
+        with open_reading(state_dir) as reading:
+            found = reading.notices()
+    except (StoreError, OSError):
+        return  # `_state` has said it
+    since_s = SystemClock().now_s() - NOTICES_S
+    found = [it for it in found if it.at_s >= since_s]
+    failing = [it for it in found if it.state == "Undelivered" or (it.problem and it.tries)]
+    failing = [it for it in failing if it.state != "Delivered"]
+    if failing:
+        text = f"{title_of(failing[-1])}: {failing[-1].problem or 'nothing was sent in time'}"
+        what = f"{len(failing)} of {len(found)} in a week not delivered"
+        yield Finding("notices", what, False, text, "fleetctl get notices")
+    elif found:
+        yield Finding("notices", "delivery", True, f"{plural(len(found), 'notice')} in a week")
 
 
 async def _providers(state_dir: Path) -> list[Finding]:
@@ -180,6 +226,9 @@ def _needs(seen: View) -> Iterator[str]:
     spec = seen.spec()
     if seen.kind.name == ENDPOINT:
         yield ENDPOINT.lower()
+        return
+    if seen.kind.name == SETTINGS:
+        yield "backup"
         return
     if seen.kind.name == "Provider":
         if spec.get("account"):

@@ -15,6 +15,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind import KindController
 from fleetctl.controllers.planning.placement import Offer
+from fleetctl.controllers.queues.takes import CPUS_UNASKED, Takes
 from fleetctl.engine.capacity.providers import Accounts
 from fleetctl.engine.execute import functions
 from fleetctl.providers.contract.base import Backend
@@ -112,13 +113,14 @@ class Market:
         except Unavailable:
             return Offer()
         price = self._usd_per_s(provider, whole)
+        takes = takes_of(whole)
         if only:
             # Where there is no choice the provider itself refuses, and says it best.
-            return Offer(price)
+            return Offer(price, takes=takes)
         backend = self._state.providers[provider]
         refused = track.refusals.get((digest, provider))
         volume = partial(self._volume, namespace=track.resource.namespace)
-        return Offer(price, refused or lacks(provider, backend, whole, volume))
+        return Offer(price, refused or lacks(provider, backend, whole, volume), takes)
 
     def _usd_per_s(self, provider: str, template: Template) -> float | None:
         return charged(self._state.providers[provider], self.declared.get(provider), template)
@@ -140,6 +142,14 @@ class Market:
         return spec
 
 
+def takes_of(template: Template) -> Takes:
+    """What one attempt takes of a queue, with all its nodes."""
+    nodes, asked = nodes_of(template).max, template.sandbox_resources
+    choices = asked.gpu.choices if asked.gpu is not None else ()
+    cpus = CPUS_UNASKED if asked.cpu is None else asked.cpu
+    return Takes(nodes, nodes * cpus, tuple((it.name, nodes * it.count) for it in choices))
+
+
 def charged(
     backend: Backend, provider_spec: ProviderSpec | None, template: Template
 ) -> float | None:
@@ -147,7 +157,8 @@ def charged(
     itself.
     """
     if provider_spec is not None and provider_spec.prices is not None:
-        one = own.usd_per_s(provider_spec.prices, template.sandbox_resources)
+        asked, cluster = template.sandbox_resources, provider_spec.kubernetes
+        one = own.usd_per_s(provider_spec.prices, asked, cluster)
     else:
         one = backend.usd_per_s(template)
     return None if one is None else one * nodes_of(template).max

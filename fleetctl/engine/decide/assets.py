@@ -14,6 +14,8 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import EnsureFunction, Plan
 from fleetctl.controllers.status import plan_status
 from fleetctl.controllers.vocabulary.status_keys import Status
+from fleetctl.engine.backups.status import KIND as SETTINGS
+from fleetctl.engine.backups.status import settings_status
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import kept_on, users
 from fleetctl.engine.capacity.status import provider_status
@@ -66,6 +68,8 @@ def asset_status(
             status["url"] = url
         if track.asset.warning:
             status["warning"] = track.asset.warning
+    if resource.kind == SETTINGS and resource.deleted_at_s is None:
+        status |= settings_status(state, track, now_s)
     if resource.kind == PROVIDER:
         stands = provider_status(state, admission, resource.name)
         # Of one that is to go, what it waits for says more than how full it is.

@@ -127,6 +127,7 @@ class Intents:
             usd_per_s=self._market.price(start.provider, template, work.resource.namespace),
             placed=start.placed,
             usd=start.usd,
+            queued=start.queued,
             content=unit.content,
             wandb="" if handed is None else handed.run_ids.get(start.index, ""),
         )

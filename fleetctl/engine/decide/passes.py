@@ -29,6 +29,7 @@ from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
+from fleetctl.engine.queues.queues import QUEUE
 from fleetctl.engine.schedules.schedules import KIND as SCHEDULE
 from fleetctl.engine.shared.dependents import key_of
 from fleetctl.specs.kinds.budget import BudgetSpec
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
     from fleetctl.engine.endpoints.endpoints import Endpoints
     from fleetctl.engine.gitops.sources import Sources
     from fleetctl.engine.money.budgets import Budgets
+    from fleetctl.engine.notices.notices import Notices
     from fleetctl.engine.observe.troubles import Troubles
+    from fleetctl.engine.queues.queues import Queues
     from fleetctl.engine.schedules.schedules import Schedules
     from fleetctl.engine.shared.state import State
     from fleetctl.engine.sleeping import Sleepers
@@ -76,6 +79,8 @@ class Passes:
         talks: Talks,
         endpoints: Endpoints,
         schedules: Schedules,
+        notices: Notices,
+        queues: Queues,
         sources: Sources,
         provided: Callable[[], None],
     ) -> None:
@@ -84,7 +89,8 @@ class Passes:
         self._troubles, self._sleepers, self._provided = troubles, sleepers, provided
         self._suggestions, self._talks = suggestions, talks
         self._endpoints, self._dependencies = endpoints, dependencies
-        self._schedules, self._sources = schedules, sources
+        self._schedules, self._notices, self._queues = schedules, notices, queues
+        self._sources = sources
 
     def make(self, uid: str, now_s: float) -> None:
         """Decide for `uid` and write the decision. When this raises, the loop calls `failed`."""
@@ -102,6 +108,8 @@ class Passes:
             self._budget(track, now_s)
         elif kind == SCHEDULE:
             self._schedule(track, now_s)
+        elif kind == QUEUE:
+            self._queue(track)
         elif kind == SOURCE:
             self._source(track, now_s)
         elif track.work is None:
@@ -112,6 +120,8 @@ class Passes:
     def _sleeps(self, track: Track, now_s: float) -> bool:
         """It is over and nothing is known of its runs, and nothing of it is to be freed yet."""
         if not track.dormant or track.work is not None:
+            return False
+        if track.resource.uid in self._state.past_retention and not track.prior.scratch_freed:
             return False
         free_at_s = track.free_at_s
         if free_at_s is not None and free_at_s <= now_s:
@@ -126,6 +136,13 @@ class Passes:
             assert isinstance(track.spec, BudgetSpec)
             account = self._budgets.account(track, track.spec, now_s)
             self._write_status(track, budget_status(self._state, track, account, now_s))
+
+    def _queue(self, track: Track) -> None:
+        if track.resource.deleted_at_s is None:
+            self._write_status(track, self._queues.status(track))
+        else:
+            self._queues.removed(track.resource.name)
+            self._intents.drop(track)
 
     def _schedule(self, track: Track, now_s: float) -> None:
         if track.resource.deleted_at_s is None:
@@ -198,7 +215,14 @@ class Passes:
         others may end, and it is to know of them.
         """
         history, controller, policy = work.history, desired.controller, desired.controller.policy
-        held = plan.final or plan.at_capacity or plan.denied or policy.suspend or desired.deleted
+        held = (
+            plan.final
+            or plan.at_capacity
+            or plan.denied
+            or plan.queued
+            or policy.suspend
+            or desired.deleted
+        )
         held = held or desired.blocked
         index = None if held else controller.asks(history)
         most = policy.parallelism
@@ -221,6 +245,7 @@ class Passes:
             self._admission.at_capacity(track, plan.at_capacity)
         if plan.denied is not None:
             self._budgets.denied(track)
+        self._queues.decided(track, desired.turn, plan)
         for name in desired.troubles:
             until_s = self._troubles.until_s(name)
             if until_s is not None:
@@ -234,6 +259,7 @@ class Passes:
         if track.resource.uid not in self._state.tracks:
             return
         if not plan.final:
+            self._state.past_retention.pop(track.resource.uid, None)
             before = track.status
             after = status_of(plan, desired, work.history, before, now_s)
             self._say_changes(track, before, plan)
@@ -242,6 +268,8 @@ class Passes:
         elif track.asset.freed and not track.prior.scratch_freed:
             # Of a finished object nothing else changes; unwritten, each restart would free again.
             self._write_status(track, {**track.status, "scratchFreed": True})
+            if why := self._state.past_retention.pop(track.resource.uid, ""):
+                self._state.say(track.resource.uid, "PastRetention", why)
 
     def _desired(self, work: Work, lacking: Lacking | None, asked: Asked, now_s: float) -> Desired:
         track = work.track
@@ -277,7 +305,10 @@ class Passes:
             blocked=asked.lacking is not None,
             dependencies=asked.found,
             swept=track.asset.swept or self._is_abandoned(track),
+            past_retention=self._state.past_retention.get(resource.uid, ""),
             before_removal="" if self._is_abandoned(track) else self._talks.before_removal(work),
+            turn=self._queues.turn(work, now_s),
+            evicted=self._queues.evicted(resource.uid),
             estimate=estimate_of(resource.annotations.get(ESTIMATE, "")),
         )
 
@@ -301,6 +332,7 @@ class Passes:
             self._state.queue.add(resource.uid)
             return
         track.resource = replace(resource, version=version, status=text)
+        self._notices.note(track, track.status, status)
         moved = any(track.status.get(key) != status.get(key) for key in _WAITED_FOR)
         track.status = dict(status)
         self._state.changed(resource.uid)

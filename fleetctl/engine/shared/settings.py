@@ -41,9 +41,8 @@ class Settings:
         5  # failed stops or passes before an event says that a person should look
     )
     # What deleted objects left behind (spend, outcomes, events) stays so long, and no more of it
-    # than this: a quarter's bill can be told, and the store stays a file that is copied in seconds.
-    keep_deleted_s: float = 90 * 86400.0
-    keep_deleted_bytes_max: int = 1 << 30
+    # than this.
+    keep_deleted_s: float | None = None  # None = as kind Settings and its defaults have it
     keep_deleted_objects_max: int = 100_000
     forget_every_s: float = 3600.0
     seed: int = 0

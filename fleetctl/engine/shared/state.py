@@ -66,6 +66,12 @@ class State:
         self.calling_usd: dict[str, float] = {}
         # Provider -> sandboxes of ours without a record. By execute/orphan_sweep.py.
         self.unrecorded: dict[str, int] = {}
+        # Uid of an object that is over -> why what its runs left on disk is to go. By
+        # execute/retention.py; lost in a crash, and then found again.
+        self.past_retention: dict[str, str] = {}
+        # Keys of the status of the settings, as they are known since it was written. By
+        # execute/retention.py and backups.
+        self.settings_status: dict[str, object] = {}
         # Since when answers to our calls are known. By tick.py, which may start over.
         self.started_at_s = clock.now_s()
         self.recovery: Recovery | None = None  # by daemon/serve.py, before the loop runs

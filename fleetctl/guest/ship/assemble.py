@@ -2,7 +2,8 @@
 which serves interpreters. Called by providers; never runs in a sandbox.
 
 Deterministic: the same sources give the same text under the same Python, so that its hash can
-name it.
+name it. Each is made once in a process, as it takes up to a quarter of a second of CPU: a start
+that ships one must cost nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import base64
 import marshal
 import re
 import zlib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +58,19 @@ POSIX_PARTS = (
 )
 
 
+@cache
 def guest_source() -> str:
     """The guest as one Python text; its parts see each other's names as globals."""
     return _joined(PARTS)
 
 
+@cache
 def driver_source() -> str:
     """The driver as one Python program, for Python 3.9 and later; see driver/main.py."""
     return _joined(DRIVER_PARTS) + '\n\nif __name__ == "__main__":\n    main()\n'
 
 
+@cache
 def remote_source(*, compiled: bool = True) -> str:
     """The guest of remote sandboxes as one Python program; see remote/main.py.
 
@@ -81,21 +86,25 @@ def remote_source(*, compiled: bool = True) -> str:
     return f"{_head()}\n\n{tables}COMPILED_BY = {by!r}\n{_REMOTE_END}"
 
 
+@cache
 def quick_source() -> str:
     """A program that starts the guest from its table where it can; see quick.py."""
     return (Path(__file__).parent / "quick.py").read_text(encoding="utf-8")
 
 
+@cache
 def quick_table() -> bytes:
     """The table for Pythons of our own version; see recompile.py."""
     return table(remote_source(compiled=False))
 
 
+@cache
 def recompile_source() -> str:
     """A program for the Python of an image; its argument is the path of the guest."""
     return (Path(__file__).parent / "recompile.py").read_text(encoding="utf-8")
 
 
+@cache
 def posix_source() -> str:
     """The guest of sandboxes without Python as one program for `sh`; see posix/main.sh."""
     here = GUEST / "posix"

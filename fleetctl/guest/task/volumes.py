@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 # What a volume answers that can neither rename nor append, as object stores that are mounted: there
 # a file is seen when it is closed, and all of it.
 _OBJECTS_ALONE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EINVAL)
+# There a directory is gone with its last file, also between two calls of whoever writes there, when
+# another task removes one. Each round of tries needs such a moment anew.
+_VANISHED_TIMES = 8
 
 
 class Outside(Exception):
@@ -155,29 +158,47 @@ def _write(real: str, content: Any) -> None:
 def write_whole(real: str, fill: Callable[[Any], object]) -> None:
     """Temporary file, fsync, rename: concurrent writers leave one of their texts, never a
     mixture. Where nothing can be renamed, a file is whole when it is closed. fill: writes to the
-    binary file that it is handed, from its first byte on; may be called twice. Raises OSError.
+    binary file that it is handed, from its first byte on; may be called again. Raises OSError.
     """
+    for left in reversed(range(_VANISHED_TIMES)):
+        try:
+            _write_beside(real, fill)
+            break
+        except (FileNotFoundError, FileExistsError):
+            if not left:
+                raise
+
+
+def _write_beside(real: str, fill: Callable[[Any], object]) -> None:
     directory = os.path.dirname(real)
     os.makedirs(directory, exist_ok=True)
     temporary = os.path.join(directory, f".saving-{os.getpid()}-{time.monotonic_ns()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        with os.fdopen(handle, "wb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, real)
-    except BaseException as error:
+        try:
+            with os.fdopen(handle, "wb") as file:
+                fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, real)
+        except OSError as error:
+            if error.errno not in _OBJECTS_ALONE or os.path.isdir(real):
+                raise
+            # The temporary file holds the directory, which else would go with its last one.
+            _write_object(real, fill)
+    finally:
+        _remove(temporary)
+
+
+def _remove(temporary: str) -> None:
+    try:
         os.unlink(temporary)
-        if isinstance(error, OSError) and error.errno in _OBJECTS_ALONE and not os.path.isdir(real):
-            return _write_object(real, fill)
-        raise
+    except FileNotFoundError:
+        return  # it was renamed
 
 
 def _write_object(real: str, fill: Callable[[Any], object]) -> None:
-    """The only way that an object store knows: all of it, from the first byte on. A directory of
-    which the last file was removed is not there any more.
-    """
+    """The only way that an object store knows: all of it, from the first byte on."""
     os.makedirs(os.path.dirname(real), exist_ok=True)
     with open(real, "wb") as file:
         fill(file)

@@ -17,9 +17,11 @@ from fleetctl.manifest.hints.words import listed
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Metadata
-from fleetctl.specs.builtin import BUILT_IN, SORTS
+from fleetctl.specs.builtin import BUILT_IN, CLUSTER, SORTS
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import kind_called
+from fleetctl.specs.kinds.settings import NAME as SETTINGS
+from fleetctl.specs.kinds.settings import SettingsSpec
 from fleetctl.specs.kinds.sweep import AT_WANDB, SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
@@ -32,6 +34,10 @@ def not_yet(metadata: Metadata, spec: Spec) -> Iterator[Finding]:
             yield from _sweep(spec)
         case ProviderSpec():
             yield from _provider(metadata.name, spec)
+        case SettingsSpec() if metadata.name != SETTINGS:
+            at = ("metadata", "name")
+            message = f" is `{metadata.name}`; a store has one object of settings, `{SETTINGS}`"
+            yield Finding(at, at, message, f"write `name: {SETTINGS}`")
 
 
 def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
@@ -47,6 +53,15 @@ def _provider(name: str, spec: ProviderSpec) -> Iterator[Finding]:
     elif name not in BUILT_IN and spec.type is not None and not SORTS[spec.type].accounts:
         message = f" is `{spec.type}`, which is this machine, and there is one"
         yield Finding(at, at, message, f"name the object `{spec.type}`")
+    elif name in BUILT_IN and name != CLUSTER:
+        by_node = spec.prices is not None and spec.prices.node_label is not None
+        for given, path in (
+            (spec.kubernetes is not None, ("spec", "kubernetes")),
+            (by_node, ("spec", "prices", "nodeLabel")),
+        ):
+            if given:
+                message = f" is for clusters, and `{name}` is none"
+                yield Finding(path, path, message, f"leave it out, or name the object `{CLUSTER}`")
 
 
 def not_yet_of_a_sweep(data: Any) -> Iterator[Finding]:

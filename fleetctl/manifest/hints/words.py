@@ -87,6 +87,11 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "requirementsFile": ("requirements",),
     "requirements_file": ("requirements",),
     "restartPolicy": ("backoffLimitPerIndex", "maxRestarts"),
+    "nominalQuota": ("nominal",),
+    "priorityClassName": ("priority",),
+    "queueName": ("queue",),
+    "queueingStrategy": ("strategy",),
+    "withinClusterQueue": ("withinQueue",),
     "retries": ("backoffLimitPerIndex", "maxRestarts"),
     "revision": ("ref",),
     "run": ("script",),
@@ -121,11 +126,11 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 NOT_YET_FIELDS = frozenset(
     {
         "artifacts", "cache", "elastic", "metrics",
-        "notify", "numProcPerNode", "pool", "priority", "queueName", "region", "repeats",
+        "notify", "numProcPerNode", "pool", "region", "repeats",
         "restartScope", "results", "resume", "spotPolicy", "stopWhen",
     }
 )  # fmt: skip
-NOT_YET_KINDS = frozenset({"Pool", "Queue", "Source"})
+NOT_YET_KINDS = frozenset({"Pool", "Source"})
 
 _LATER = "write `kind: Schedule` with this manifest as its `template`"
 _AFTER = "write `dependsOn: [{job: NAME}]`, or the `stages` of a TrainingRun"
@@ -157,6 +162,9 @@ MAPPING_HINTS = {
     "dependsOn": "write an entry as `{job: NAME}`",
     "keep": "write `{last: 3}`",
     "paramsFrom": "write `{sweep: NAME}`",
+    "fairShare": "write `{}`, or `{weights: {NAMESPACE: 2}}`",
+    "preemption": "write `{withinQueue: LowerPriority}`",
+    "quotas": "write an entry as `{resource: gpu/A100, nominal: 8}`",
     "progress": "write `{timeoutSeconds: 15m}`",
     "stages": "write an entry as `{name: train, command: [...]}`",
     "wandb": "write `{project: NAME}`, or `{sweepId: ID}` of one that is there",
@@ -170,6 +178,8 @@ MAPPING_HINTS = {
 }
 
 SYNONYMOUS_KINDS = {
+    "clusterqueue": "Queue",
+    "localqueue": "Queue",
     "job": "BatchJob",
     "cronjob": "Schedule",
     "workflow": "BatchJob",

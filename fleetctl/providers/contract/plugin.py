@@ -27,7 +27,7 @@ class Plugin(NamedTuple):
     Entering; how `exec`, `cp` and `port-forward` get in. check: a Check, for `doctor`.
     session: an OpenSession, and session_end: an EndSession, for interpreters. kept: called with
     (home, uid, run), where a task's own files outlive it. listed_bytes: called with (home, volume),
-    where it costs nearly nothing.
+    where it costs nearly nothing. caches: with (home), Caches; what it keeps here for the next use.
     sdk: the package that its extra installs. Empty is what it has nothing for.
     """
 
@@ -40,5 +40,6 @@ class Plugin(NamedTuple):
     session_end: str = ""
     kept: str = ""
     listed_bytes: str = ""
+    caches: str = ""
     sdk: str = ""
     server: Server | None = None

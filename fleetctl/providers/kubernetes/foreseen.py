@@ -13,6 +13,7 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.kubernetes.connection.settings import of_account
 from fleetctl.providers.kubernetes.manifests import machines
+from fleetctl.providers.kubernetes.manifests.gangs import size
 from fleetctl.providers.kubernetes.manifests.images import image_of
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Template
@@ -20,6 +21,7 @@ from fleetctl.specs.blocks.template import Template
 INSTALL = "pip install 'fleetctl[kubernetes]'"
 NO_FUNCTIONS = "containers that wait for calls would hold nodes, and a cluster has no scale to zero"
 FUNCTION_HINT = "use `runtime: sandbox`, with `sandbox: {reuse: 20}` for short tasks"
+ENDPOINT_HINT = "use one node, or an Endpoint with `reach: Direct`"
 NO_CLUSTER_HINT = "name a context in a Provider object, or export KUBECONFIG=..."
 
 
@@ -41,6 +43,10 @@ def of_template(template: Template, settings: ClusterSettings) -> Foreseen | Non
     if template.image is not None and template.image.snapshot is not None:
         message = f"image.snapshot is `{template.image.snapshot}`, and only `daytona` has snapshots"
         return Foreseen(("image", "snapshot"), message, "name an image in `image.registry`")
+    if template.endpoints and size(template) > 1:
+        endpoint = next(iter(template.endpoints))
+        message = f"several nodes cannot ask endpoint `{endpoint}` through one run's line"
+        return Foreseen(("endpoints",), message, ENDPOINT_HINT)
     try:
         machines.node_selector(template.resources, settings)
     except Refused as error:

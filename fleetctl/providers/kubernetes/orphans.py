@@ -17,7 +17,7 @@ from fleetctl.providers.kubernetes.manifests.labels import MANAGED, marks, tags_
 from fleetctl.providers.kubernetes.runs import statuses
 from fleetctl.providers.kubernetes.runs.cluster import Cluster, job_of
 from fleetctl.providers.kubernetes.runs.ends import Ends
-from fleetctl.providers.kubernetes.runs.sandboxes import handle_of, parts
+from fleetctl.providers.kubernetes.runs.handles import handle_of, parts
 from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.names import of_tags
@@ -39,7 +39,8 @@ class KubernetesOrphans:
         what = f"the Jobs of namespace `{link.namespace}` cannot be listed"
         async with asking(what, deadline_s=LIST_S):
             listed = await link.list("jobs", {"labelSelector": _OURS})
-            pods = {job_of(pod): pod for pod in await link.list("pods", {"labelSelector": _OURS})}
+            listed_pods = await link.list("pods", {"labelSelector": _OURS})
+        pods = {job_of(pod): pod for pod in listed_pods if statuses.node_of(pod) == 0}
         orphans = (
             of_tags(self._name, handle_of(job, pods.get(statuses.name_of(job))), tags_of(job))
             for job in listed
@@ -61,7 +62,7 @@ class KubernetesOrphans:
         cluster = Cluster(link, _OURS, changed=lambda _: None)
         try:
             await cluster.ready(deadline_s=LIST_S)
-            await Ends().end(cluster, parts(orphan.handle)[0])
+            await Ends().end(cluster, *parts(orphan.handle))
         finally:
             await cluster.close()
 

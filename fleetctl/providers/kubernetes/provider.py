@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Observation
+from fleetctl.guest.nodes.names import whole_name
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.contract.base import (
     Backend,
@@ -30,14 +31,17 @@ from fleetctl.providers.kubernetes.assets.volumes import Volumes
 from fleetctl.providers.kubernetes.connection import settings
 from fleetctl.providers.kubernetes.connection.client import SORT, Connection, Link
 from fleetctl.providers.kubernetes.connection.errors import asking
+from fleetctl.providers.kubernetes.gangs.nodes import Nodes
+from fleetctl.providers.kubernetes.gangs.sandboxes import GangSandboxes
+from fleetctl.providers.kubernetes.manifests import gangs
 from fleetctl.providers.kubernetes.runs.creates import Creating, Parts
-from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes
+from fleetctl.providers.kubernetes.runs.handles import parsed
 from fleetctl.providers.paths import provider_dir
 from fleetctl.providers.remote.assets import volumes_used
 from fleetctl.providers.remote.provider import REACH_S, RemoteProvider
 from fleetctl.providers.remote.runs import scratch
 from fleetctl.providers.remote.runs.follower import Pace
-from fleetctl.providers.remote.runs.guest_order import Place
+from fleetctl.providers.remote.runs.guest_order import Place, guest_order
 from fleetctl.providers.remote.runs.lifetimes import work_s
 from fleetctl.providers.sources.pinning import pinned
 from fleetctl.specs.blocks.template import Template
@@ -64,6 +68,7 @@ CONTRACT = Contract(
     # is known first, and the work begins in that pod alone.
     two_phase=True,
     secrets=True,  # names of Kubernetes Secrets of the namespace
+    nodes_max=gangs.NODES_MAX,
     ray=True,
 )
 
@@ -89,10 +94,14 @@ class KubernetesProvider(RemoteProvider):
 
     async def observe(self, runs: Sequence[RunRef]) -> Sequence[Observation]:
         # Of a Job that is being made nothing is known, whatever a look-up by name would say.
-        return await self._runs.observe([ref for ref in runs if not self._is_making(ref)])
+        asked = [ref for ref in runs if not self._is_making(ref)]
+        for ref in asked:
+            await self._nodes.join(ref)
+        return await self._runs.observe(asked)
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._creating.makings.give_up(ref.run)
+        await self._nodes.join(ref)
         await self._stop(ref, grace_s=grace_s)
 
     async def owned(self) -> list[Owned]:
@@ -156,8 +165,12 @@ class KubernetesProvider(RemoteProvider):
         return settings.from_environment()
 
     @cached_property
-    def _sandboxes(self) -> JobSandboxes:
-        return JobSandboxes(self._connection, self._store_id, self._settings)
+    def _sandboxes(self) -> GangSandboxes:
+        return GangSandboxes(self._connection, self._store_id, self._settings)
+
+    @cached_property
+    def _nodes(self) -> Nodes:
+        return Nodes(self._sandboxes, self._runs, self._hand_in)
 
     @cached_property
     def _creating(self) -> Creating:
@@ -202,7 +215,14 @@ class KubernetesProvider(RemoteProvider):
                 left_s, leave_s=leave_s, grace_s=template.termination_grace_period_seconds
             ),
         )
-        await self._hand_in(request, place)
+        if parsed(request.handle).nodes == 1:
+            await self._hand_in(request, place)
+            return
+        order, tokens = guest_order(request, place), self._job(request.uid)
+        await self._nodes.begin(request, place, order, tokens=tokens)
+
+    def _changed(self, run: str) -> None:
+        super()._changed(whole_name(run))
 
 
 _: type[Backend] = KubernetesProvider

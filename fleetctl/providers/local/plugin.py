@@ -14,4 +14,5 @@ PLUGIN = Plugin(
     session_end="fleetctl.providers.local.interpreter.session:end_session",
     kept="fleetctl.providers.local.runs.kept:kept",
     listed_bytes="fleetctl.providers.local.assets.sizes:listed_bytes",
+    caches="fleetctl.providers.local.assets.caches:LocalCaches",
 )

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
@@ -78,6 +80,8 @@ class LocalProvider:
         self._runs = Runs(self._layout.home, "local")
         self._gpus = Gpus(self._layout, self._is_live)
         self._tier = os.environ.get("FLEETCTL_LOCAL_TIER", "auto")
+        self._starting: Counter[str] = Counter()  # uid -> starts under way
+        self._removals: dict[str, asyncio.Future[None]] = {}  # uid -> of its scratch space
 
     async def start(self, request: RunRequest) -> str:
         if self._tier not in TIERS:
@@ -90,6 +94,18 @@ class LocalProvider:
                 f"provider `local` keeps no secrets, and `{request.secret_refs[0]}` is asked for",
                 hint="use `fromEnv` or `fromFile` in the Secret, or place the job elsewhere",
             )
+        # What is being taken away is not to be what this run works in.
+        if (removal := self._removals.get(request.uid)) is not None:
+            await asyncio.wait([removal])
+        self._starting[request.uid] += 1
+        try:
+            return await self._start(request)
+        finally:
+            self._starting[request.uid] -= 1
+            if not self._starting[request.uid]:
+                del self._starting[request.uid]
+
+    async def _start(self, request: RunRequest) -> str:
         name = supervisor_name(request.uid, request.template_hash)
         for _ in range(START_TRIES):
             if (begun := self._runs.read(request.uid, request.run)) is not None:
@@ -164,7 +180,18 @@ class LocalProvider:
                 link = await self._supervisors.reach(name)
                 if link is not None:
                     link.send({"op": "leave"})
-        await asyncio.to_thread(volumes.remove_scratch, self._layout, uid, keep_logs)
+        if self._starting[uid]:
+            raise Unavailable(f"something of `{uid}` starts", retry_after_s=1.0)
+        removing = asyncio.to_thread(volumes.remove_scratch, self._layout, uid, keep_logs)
+        removal = self._removals[uid] = asyncio.ensure_future(removing)
+        removal.add_done_callback(partial(self._removed, uid))
+        await asyncio.shield(removal)  # the thread goes on, whoever gives up waiting
+
+    def _removed(self, uid: str, removal: asyncio.Future[None]) -> None:
+        if self._removals.get(uid) is removal:
+            del self._removals[uid]
+        if not removal.cancelled():
+            removal.exception()  # who waited was told; where nobody did, it is asked for again
 
     def revision(self, uid: str, template: Template, template_hash: str) -> str:  # noqa: ARG002
         return sources.revision(self._layout.supervisor(supervisor_name(uid, template_hash)))

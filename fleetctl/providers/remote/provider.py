@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -104,9 +104,13 @@ class RemoteProvider(ABC):
         make_private(self._job(request.uid))  # from now on the service may hold something of ours
         return await self._creating.make(request)
 
-    async def _hand_in(self, request: RunRequest, place: Place) -> None:
-        """Begin the work in its sandbox. Raises TimeoutError as `_begin` does."""
-        work = Work(guest_order(request, place), secrets_of(request))
+    async def _hand_in(
+        self, request: RunRequest, place: Place, order: Mapping[str, object] | None = None
+    ) -> None:
+        """Begin the work in its sandbox. order: what its guest is to do, where that is another than
+        of the request alone. Raises TimeoutError as `_begin` does.
+        """
+        work = Work(order or guest_order(request, place), secrets_of(request))
         if request.endpoints is not None:  # before: its first call may come at once
             self._relays.hold(request.run, request.handle, request.endpoints)
         try:

@@ -20,6 +20,23 @@ POLL_S = 0.1  # how soon new output is seen when following
 LAST_WORDS_LINES = 5
 LAST_WORDS_BYTES = 1024
 SMALL_LOG_BYTES = 256 * 1024  # far below the size at which a log is rotated
+PAST = ".past"  # ends the name of the empty file that says: its log is past retention
+
+
+def past_path(runs: Path, run: str) -> Path:
+    """What stands in place of the log of a run, and of its other nodes and services, once
+    retention took it.
+    """
+    return runs / f"{checked(run)}{PAST}"
+
+
+def past_s(runs: Path, run: str) -> float | None:
+    """When retention took the log of a run, in seconds since the epoch; None where it did not."""
+    path = past_path(runs, run)
+    try:
+        return path.stat().st_mtime if not (runs / f"{run}.log").exists() else None
+    except OSError:
+        return None
 
 
 class LogReader:

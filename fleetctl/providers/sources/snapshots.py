@@ -13,7 +13,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from fleetctl.providers.sources.stats import Stats
 from fleetctl.providers.sources.tree import Rules, take
 
 SOURCES = "sources"
+STATS = "stats"
+HIDDEN = ".letting-go."
 FILES = ".files.json"  # beside the directory, which has its own name
 EVERYTHING = ("!*",)  # what a snapshot left out is out already
 # A snapshot is taken before the object that names it is stored.
@@ -39,7 +41,7 @@ class Snapshots:
         """What the directory holds now; its revision is empty when nobody can tell."""
         exclude = self._without_us(origin, exclude)
         key = sha256(json.dumps([str(origin), exclude]).encode()).hexdigest()[:16]
-        stats = Stats(self._place / "stats" / f"{key}.json")
+        stats = Stats(self._place / STATS / f"{key}.json")
         tree = of_project(origin, exclude, stats)
         stats.keep()
         return tree
@@ -85,15 +87,32 @@ class Snapshots:
             return {}
         return found
 
+    def kept(self) -> Iterator[tuple[str, Path]]:
+        """(key, its directory) of each snapshot; `key_of` says whose it is."""
+        if self._place.is_dir():
+            for found in sorted(self._place.iterdir()):
+                if found.name != STATS and not found.name.startswith("."):
+                    yield found.name, found
+
+    def key_of(self, revision: str, name: str) -> str:
+        return self._of(revision, name).name
+
+    def hide(self, key: str) -> None:
+        """Nobody finds it any more; `sweep` takes it away. One rename."""
+        found = self._place / key
+        if found.is_dir():
+            found.rename(self._place / f"{HIDDEN}{key}")
+
     def sweep(self, named: Collection[tuple[str, str]]) -> None:
         """Let go of snapshots that are not among these (revision, name), but for young ones."""
         kept = {self._of(revision, name).name for revision, name in named}
         if not self._place.is_dir():
             return
         for found in self._place.iterdir():
-            if found.name == "stats" or found.name in kept:
+            if found.name == STATS or found.name in kept:
                 continue
-            if found.stat().st_mtime < time.time() - YOUNG_S:
+            hidden = found.name.startswith(HIDDEN)
+            if hidden or found.stat().st_mtime < time.time() - YOUNG_S:
                 shutil.rmtree(found, ignore_errors=True)
 
     def _without_us(self, origin: Path, exclude: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from fleetctl.common import home as places
 from fleetctl.common.clock import SystemClock
 from fleetctl.stores import queries
-from fleetctl.stores.base import Stored
+from fleetctl.stores.base import Store, Stored
 from fleetctl.stores.errors import READ_FAILURES, explain
 from fleetctl.stores.read.connecting import connect_readonly
 from fleetctl.stores.sqlite.cache import SqliteCache
@@ -57,6 +57,12 @@ class Snapshot:
             return []
         sql = queries.named("reader.sql")[query]
         return [took for (took,) in self._connection.execute(sql, (about, PAST_RUNS_MAX))]
+
+
+def scratch() -> tuple[Store, Snapshot]:
+    """A store of this process alone, which ends with it, and how a plan reads it."""
+    store = open_memory_store(SystemClock())
+    return store, Snapshot(store, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,25 @@ class LivePrices(NamedTuple):
     unpriced: int
 
 
+class NoticeRow(NamedTuple):
+    """What somebody was to be told, and what came of it; see controllers/notices/notice.py."""
+
+    id: str
+    event: str
+    uid: str
+    object: str  # key
+    namespace: str
+    sink: str  # JSON object
+    state: str  # a NoticeState's value
+    tries: int
+    problem: str
+    at_s: float
+    due_at_s: float
+    ended_at_s: float | None
+    message: str
+    body: str  # JSON object
+
+
 class EventLine(NamedTuple):
     uid: str
     at_s: float
@@ -260,6 +279,30 @@ class Reader:
         """How many runs hold a sandbox now, by resource uid; uids without one are absent."""
         return dict(self._rows(places.STATE_DB, "live_runs", ()))
 
+    def ended_runs(self, uid: str) -> set[str]:
+        """Names of the runs of a resource that are over and hold no sandbox."""
+        return {str(name) for (name,) in self._rows(places.STATE_DB, "ended_runs", (uid,))}
+
+    def record_bytes(self) -> dict[str, int]:
+        """About what the records of each object take in the store, by uid. Reads all of them."""
+        return dict(self._rows(places.STATE_DB, "record_bytes", ()))
+
+    def series_bytes(self) -> dict[str, int]:
+        """About what the metrics of each object take, without the last of each; by uid."""
+        return dict(self._rows(places.STATE_DB, "series_bytes", ()))
+
+    def events_bytes(self) -> Iterator[tuple[str, int, float]]:
+        """(uid, bytes, time of the newest) of all that have more than one event."""
+        return self._rows(places.EVENTS_DB, "events_bytes", ())
+
+    def reuse_bytes(self) -> Iterator[tuple[str, int, float]]:
+        """(key of the object, bytes, time of the newest) of results that serve others."""
+        return self._rows(places.STATE_DB, "reuse_bytes", ())
+
+    def gone_records(self) -> Iterator[tuple[str, str, str, str, int, float]]:
+        """(uid, kind, name as it is shown, namespace, bytes, end) of every object that is gone."""
+        return self._rows(places.STATE_DB, "gone_records", ())
+
     def live_prices(self, uid: str, now_s: float) -> LivePrices:
         for row in self._rows(places.STATE_DB, "live_prices", (uid, now_s)):
             return LivePrices._make(row)
@@ -268,6 +311,12 @@ class Reader:
     def durations(self, uid: str, *, limit: int) -> list[float]:
         """How many seconds the newest runs took that succeeded."""
         rows = self._rows(places.STATE_DB, "durations_of_object", (uid, limit))
+        return [seconds for (seconds,) in rows]
+
+    def durations_in_queue(self, queue: str, *, limit: int) -> list[float]:
+        """Seconds that the newest runs took which succeeded in it, whoever's they were."""
+        begins = f'{{"queue":"{queue}",%'
+        rows = self._rows(places.STATE_DB, "durations_of_queue", (begins, limit))
         return [seconds for (seconds,) in rows]
 
     def events(
@@ -279,6 +328,11 @@ class Reader:
         rows = list(map(EventLine._make, self._rows(places.EVENTS_DB, query, wanted)))
         rows.reverse()
         return rows
+
+    def notices(self, uid: str | None = None) -> list[NoticeRow]:
+        """Of one object, or of all, oldest first."""
+        query, wanted = ("notices", ()) if uid is None else ("notices_of", (uid,))
+        return list(map(NoticeRow._make, self._rows(places.STATE_DB, query, wanted)))
 
     def held(self) -> Iterator[tuple[str, str, str]]:
         """(run, sandbox, handle) of every run that holds a sandbox now."""

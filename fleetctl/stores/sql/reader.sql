@@ -136,6 +136,16 @@ ORDER BY seq DESC LIMIT ?3;
 SELECT uid, at_s, kind, reason, message, count FROM events WHERE at_s >= ?1
 ORDER BY at_s DESC, seq DESC LIMIT ?2;
 
+-- name: notices
+SELECT id, event, uid, object, namespace, sink, state, tries, problem, at_s, due_at_s, ended_at_s,
+    message, body
+FROM notices ORDER BY nid;
+
+-- name: notices_of
+SELECT id, event, uid, object, namespace, sink, state, tries, problem, at_s, due_at_s, ended_at_s,
+    message, body
+FROM notices WHERE uid = ?1 ORDER BY nid;
+
 -- name: keys
 SELECT uid, kind, name, namespace FROM resources;
 
@@ -162,9 +172,16 @@ SELECT ended_at_s - started_at_s FROM runs JOIN resources USING (rid)
 WHERE uid = ? AND state = 3 AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
 ORDER BY run_id DESC LIMIT ?;
 
+-- name: durations_of_queue
+-- The parameter: how the words begin that tell what a run takes of the queue.
+SELECT ended_at_s - started_at_s FROM runs
+WHERE queued IN (SELECT word_id FROM words WHERE word LIKE ?) AND state = 3
+    AND started_at_s IS NOT NULL AND ended_at_s > started_at_s
+ORDER BY run_id DESC LIMIT ?;
+
 -- name: namespaces
 -- Those in use, and how many objects of each kind they have. What belongs to none is left out.
-SELECT namespace, kind, count(*) FROM resources WHERE kind <> 'Provider'
+SELECT namespace, kind, count(*) FROM resources WHERE kind NOT IN ('Provider', 'Queue')
 GROUP BY namespace, kind ORDER BY namespace, kind;
 
 -- name: held_by_provider
@@ -173,3 +190,38 @@ SELECT provider.word, usd_per_s, COUNT(DISTINCT COALESCE(sandbox, runs.name)) FR
 JOIN words AS provider ON provider.word_id = runs.provider
 JOIN resources USING (rid)
 WHERE state <= 2 OR sandbox_open GROUP BY provider.word, usd_per_s;
+
+-- name: ended_runs
+SELECT runs.name FROM resources CROSS JOIN runs USING (rid)
+WHERE uid = ? AND state > 2 AND NOT sandbox_open;
+
+-- name: record_bytes
+-- As `bury` in state.sql counts them.
+SELECT uid, 300 * coalesce(held.runs, 0) + 60 * coalesce(told.metrics, 0)
+    + coalesce(given.results, 0) + length(spec)
+FROM resources JOIN specs USING (rid)
+    LEFT JOIN (SELECT rid, count(*) AS runs FROM runs GROUP BY rid) AS held USING (rid)
+    LEFT JOIN (SELECT rid, count(*) AS metrics FROM metrics JOIN runs USING (run_id) GROUP BY rid)
+        AS told USING (rid)
+    LEFT JOIN (SELECT rid, sum(length(result)) AS results FROM results JOIN runs USING (run_id)
+        GROUP BY rid) AS given USING (rid);
+
+-- name: gone_records
+SELECT uid, kind, shown, namespace, bytes, gone_at_s FROM gone ORDER BY gone_at_s;
+
+-- name: series_bytes
+-- What `thin_to_last` in state.sql would take of each object, or a little more.
+SELECT uid, 60 * sum(reports - names) FROM (
+    SELECT rid, count(*) AS reports, count(DISTINCT metrics.name) AS names
+    FROM runs JOIN metrics USING (run_id) GROUP BY run_id
+) JOIN resources USING (rid) GROUP BY uid HAVING sum(reports - names) > 0;
+
+-- name: events_bytes
+-- Of each object: about what its events take, and when the newest of them was.
+SELECT uid, sum(length(message) + length(reason) + 100), max(at_s) FROM events
+GROUP BY uid HAVING count(*) > 1;
+
+-- name: reuse_bytes
+-- By the object that the results are of: about what they take, and when the newest was made.
+SELECT object, sum(coalesce(length(result), 0) + length(metrics) + 200), max(ended_at_s) FROM cache
+GROUP BY object;

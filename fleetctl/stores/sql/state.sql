@@ -150,6 +150,14 @@ DELETE FROM gone WHERE rid = ?;
 DELETE FROM metrics WHERE (run_id, seq) IN (SELECT run_id, seq
     FROM runs CROSS JOIN metrics USING (run_id) WHERE rid = ? LIMIT ?);
 
+-- name: thin_to_last
+-- A report goes where a later one of its run and name has a number.
+DELETE FROM metrics WHERE (run_id, seq) IN (SELECT old.run_id, old.seq
+    FROM resources CROSS JOIN runs USING (rid) CROSS JOIN metrics AS old USING (run_id)
+    WHERE uid = ? AND EXISTS (SELECT 1 FROM metrics AS later WHERE later.run_id = old.run_id
+        AND later.seq > old.seq AND later.name = old.name AND abs(later.value) < 9e999)
+    LIMIT ?);
+
 -- name: thin_checkpoints
 DELETE FROM checkpoints WHERE (run_id, step, path) IN (SELECT run_id, step, path
     FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? LIMIT ?);
@@ -179,9 +187,9 @@ INSERT OR IGNORE INTO words (word) VALUES (?);
 -- name: insert_run
 INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
     sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
-    message, usd_per_s, placed, usd, put_aside, content, resumed_step, saved_step, params_hash,
-    wandb, params)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    message, usd_per_s, placed, usd, put_aside, content, resumed_step, saved_step, queued,
+    params_hash, wandb, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: advance_run
 -- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
@@ -189,7 +197,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, exit_code = ?,
     journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
     message = ?, usd_per_s = ?, placed = ?, usd = ?, put_aside = put_aside OR ?,
-    content = ?, resumed_step = ?, saved_step = ?, params_hash = ?, wandb = ?, params = ?
+    content = ?, resumed_step = ?, saved_step = ?, queued = ?, params_hash = ?, wandb = ?,
+    params = ?
 WHERE name = ? AND (1 << state) & ?
     AND EXISTS (SELECT 1 FROM resources WHERE resources.rid = runs.rid);
 
@@ -217,12 +226,13 @@ FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? ORDER BY at_s, ste
 SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
     created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
     sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, wandb, resumed_step,
-    saved_step, result
+    saved_step, takes.word, result
 FROM runs
     JOIN words AS provider ON provider.word_id = runs.provider
     JOIN words AS template ON template.word_id = runs.template_hash
     LEFT JOIN words AS why ON why.word_id = runs.placed
     LEFT JOIN words AS stood_for ON stood_for.word_id = runs.content
+    LEFT JOIN words AS takes ON takes.word_id = runs.queued
     LEFT JOIN results USING (run_id)
 WHERE rid = ? AND (idx, attempt) > (?, ?)
 ORDER BY idx, attempt
@@ -318,3 +328,24 @@ SELECT entry, bytes_so_far FROM cache ORDER BY entry LIMIT 1;
 
 -- name: drop_remembered
 DELETE FROM cache WHERE entry = ?;
+
+-- name: add_notice
+INSERT INTO notices (id, sink, uid, object, namespace, event, body, at_s, deadline_s, state, tries,
+    due_at_s, message, problem, ended_at_s)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id, sink) DO NOTHING;
+
+-- name: waiting_notices
+SELECT id, sink, uid, object, namespace, event, body, at_s, deadline_s, state, tries, due_at_s,
+    message, problem, ended_at_s, nid
+FROM notices WHERE state = 'Waiting' AND nid > ? ORDER BY nid LIMIT ?;
+
+-- name: advance_notice
+UPDATE notices SET state = ?, tries = ?, due_at_s = ?, message = ?, problem = ?, ended_at_s = ?
+WHERE nid = ? AND state = 'Waiting';
+
+-- name: forget_notices
+-- Of those that are over, the oldest beyond so many.
+DELETE FROM notices WHERE nid IN (
+    SELECT nid FROM notices WHERE state <> 'Waiting' ORDER BY nid DESC LIMIT -1 OFFSET ?
+);

@@ -90,6 +90,7 @@ CREATE TABLE runs (
     usd REAL,                      -- of budgets: the worst case while live, the charge once over
     resumed_step INTEGER,          -- of the checkpoint that it began from; NULL = from none
     saved_step INTEGER,            -- the highest of the checkpoints that it completed
+    queued INTEGER,                -- words: what it takes of its queue; NULL = it is in none
     params_hash TEXT NOT NULL,
     wandb TEXT,                    -- the run at W&B that this is an attempt of; NULL = none
     params TEXT NOT NULL           -- last: the one that can be long
@@ -193,3 +194,27 @@ CREATE TABLE cache (
 );
 CREATE UNIQUE INDEX cache_keys ON cache (template_key, unit_key);
 CREATE INDEX cache_runs ON cache (run);
+
+-- What people are to be told, each once for every sink. Written with the status that it tells of,
+-- and taken away long after it is delivered or given up.
+CREATE TABLE notices (
+    nid INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order in which it happened
+    id TEXT NOT NULL,
+    sink TEXT NOT NULL,            -- JSON object; names Secrets, holds nothing of them
+    uid TEXT NOT NULL,
+    object TEXT NOT NULL,          -- kind/name
+    namespace TEXT NOT NULL,
+    event TEXT NOT NULL,
+    body TEXT NOT NULL,            -- JSON object
+    at_s REAL NOT NULL,
+    deadline_s REAL NOT NULL,
+    state TEXT NOT NULL,           -- Waiting, Delivered, Undelivered
+    tries INTEGER NOT NULL,
+    due_at_s REAL NOT NULL,        -- of the next try, while it waits
+    message TEXT NOT NULL,         -- the id under which it is sent; empty until it is tried
+    problem TEXT NOT NULL,
+    ended_at_s REAL,
+    UNIQUE (id, sink)
+);
+CREATE INDEX notices_waiting ON notices (nid) WHERE state = 'Waiting';
+CREATE INDEX notices_uid ON notices (uid);

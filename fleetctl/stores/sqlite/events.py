@@ -36,6 +36,16 @@ class SqliteEvents:
 
         self._session.event_writes.append(write)
 
+    def replace(self, last: EventRow) -> None:
+        self._session.writing()
+        row = _capped(last)
+
+        def write(database: sqlite3.Connection) -> None:
+            drop_events(database, row.uid)
+            _record(database, row)
+
+        self._session.event_writes.append(write)
+
 
 def _capped(event: EventRow) -> EventRow:
     if len(event.message) <= EVENT_MESSAGE_CHARS_MAX:

@@ -197,8 +197,15 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN resumed_step INTEGER",
         "ALTER TABLE runs ADD COLUMN saved_step INTEGER",
     ),
+    8: ("ALTER TABLE runs ADD COLUMN queued INTEGER",),
 }
-_NEW_TABLES = {1: ("cache", "creates"), 3: ("gone",), 6: ("checkpoints",), 7: ("calls", "asked")}
+_NEW_TABLES = {
+    1: ("cache", "creates"),
+    3: ("gone",),
+    6: ("checkpoints",),
+    7: ("calls", "asked"),
+    8: ("notices",),
+}
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:

@@ -20,6 +20,7 @@ _CODES = {RunState(name): code for code, name in enumerate(STATES)}
 _STATES = tuple(RunState(name) for name in STATES)
 _MASKS: dict[frozenset[RunState], int] = {}  # at most one for each set that the engine names
 _PAGE_RUNS = 1000
+THIN_STEP_MAX = 10_000  # metrics: some milliseconds
 
 
 class SqliteRuns:
@@ -95,6 +96,11 @@ class SqliteRuns:
         ((usd,),) = self._session.read("calls_usd", (uid,))
         return float(usd)
 
+    def thin(self, uid: str) -> bool:
+        state = self._session.writing()
+        done = state.execute(self._session.sql["thin_to_last"], (uid, THIN_STEP_MAX))
+        return done.rowcount == THIN_STEP_MAX
+
     def last_step(self, run: str) -> int | None:
         ((step,),) = self._session.read("last_step", (run,))
         return None if step is None else int(step)
@@ -108,7 +114,8 @@ class SqliteRuns:
             None if run.sandbox == name else run.sandbox, run.handle, run.reason, run.message,
             run.usd_per_s, self._word(run.placed) if run.placed else None, run.usd,
             run.put_aside, self._word(run.content) if run.content else None,
-            run.resumed_step, run.saved_step, run.params_hash, run.wandb or None, run.params,
+            run.resumed_step, run.saved_step, self._word(run.queued) if run.queued else None,
+            run.params_hash, run.wandb or None, run.params,
         )  # fmt: skip
 
     def _rid(self, uid: str) -> int:
@@ -140,13 +147,14 @@ def _run(uid: str, row: Row) -> Run:
         name, index, attempt, state, provider, sandbox, template_hash, params, params_hash,
         created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
         sandbox_open, usd_per_s, placed, usd, put_aside, content, wandb, resumed_step,
-        saved_step, _result,
+        saved_step, queued, _result,
     ) = row  # fmt: skip
     return Run(
         name, uid, index, attempt, _STATES[state], provider, name if sandbox is None else sandbox,
         template_hash, params, params_hash, created_at_s, handle, started_at_s, ended_at_s,
         exit_code, reason, message, journal_offset, bool(sandbox_open), usd_per_s,
         placed or "", usd, bool(put_aside), content or "", wandb or "", resumed_step, saved_step,
+        queued or "",
     )  # fmt: skip
 
 

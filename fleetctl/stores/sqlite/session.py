@@ -25,6 +25,9 @@ from fleetctl.stores.state_dir import Ballast
 log = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
+INCREMENTAL = 2  # of PRAGMA auto_vacuum
+# Of 4 KiB: some milliseconds of a step, and 8 MiB that the next writes use again.
+SHRINK_PAGES, FREE_PAGES_KEPT = 500, 2048
 Hook = Callable[[], None]
 EventWrite = Callable[[sqlite3.Connection], None]
 
@@ -183,6 +186,15 @@ class Session:
             log.warning("events are kept again", extra={"lost": self._events_lost})
             self._events_lost = 0
 
+    def shrink(self) -> bool:
+        """Of both files. A file that was founded without the means to shrink stays as it is."""
+        state = self.writing()
+        _shrink(state)
+        events_free = _free(self._events)
+        if events_free > FREE_PAGES_KEPT:
+            self.event_writes.append(_shrink)
+        return max(_free(state), events_free - SHRINK_PAGES) > FREE_PAGES_KEPT
+
     def end(self, reason: StoreError) -> None:
         """Refuse all further writes with `reason`; an open transaction is not ours to undo now."""
         self._inside = False
@@ -192,6 +204,20 @@ class Session:
         self.end(StoreError(f"the store `{self._path}` is closed", hint="open it again"))
         self._events.close()
         self.state.close()
+
+
+def _shrink(database: sqlite3.Connection) -> None:
+    free = _free(database) - FREE_PAGES_KEPT
+    if free > 0:
+        step = min(free, SHRINK_PAGES)
+        database.execute(f"PRAGMA incremental_vacuum({step})").fetchall()
+
+
+def _free(database: sqlite3.Connection) -> int:
+    """Pages that hold nothing, where the file can be made shorter; else 0."""
+    (mode,) = database.execute("PRAGMA auto_vacuum").fetchone()
+    (free,) = database.execute("PRAGMA freelist_count").fetchone()
+    return int(free) if mode == INCREMENTAL else 0
 
 
 def superseded(path: Path | str) -> StoreError:

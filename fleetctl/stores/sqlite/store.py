@@ -21,6 +21,7 @@ from fleetctl.stores.sqlite.creates import SqliteCreates
 from fleetctl.stores.sqlite.events import SqliteEvents, drop_orphans
 from fleetctl.stores.sqlite.gone import SqliteGone
 from fleetctl.stores.sqlite.ledger import SqliteCalls, SqliteLedger
+from fleetctl.stores.sqlite.notices import SqliteNotices
 from fleetctl.stores.sqlite.resources import SqliteResources
 from fleetctl.stores.sqlite.runs import SqliteRuns
 from fleetctl.stores.sqlite.session import Files, Hook, Hooks, Session, superseded
@@ -44,6 +45,7 @@ class SqliteStore:
         self.cache = SqliteCache(session)
         self.events = SqliteEvents(session)
         self.gone = SqliteGone(session)
+        self.notices = SqliteNotices(session)
 
     @property
     def store_id(self) -> str:
@@ -56,6 +58,9 @@ class SqliteStore:
 
     def transaction(self) -> AbstractContextManager[None]:
         return self._session.transaction()
+
+    def shrink(self) -> bool:
+        return self._session.shrink()
 
     def close(self) -> None:
         self._session.close()

@@ -34,6 +34,7 @@ from tests.emulators.kubernetes.controllers.basics import DEFAULT_CLASS, PROVISI
 from tests.emulators.kubernetes.controllers.definitions import Definitions
 from tests.emulators.kubernetes.controllers.garbage import Garbage
 from tests.emulators.kubernetes.controllers.jobs import Jobs
+from tests.emulators.kubernetes.controllers.kueue import Kueue
 from tests.emulators.kubernetes.controllers.quotas import Quotas
 from tests.emulators.kubernetes.controllers.working import Recorder
 from tests.emulators.kubernetes.controllers.workloads import Workloads
@@ -92,6 +93,7 @@ class Cluster:
         self.jobs = Jobs(self.writer, self.recorder, backoff_s=settings.job_backoff_s)
         self.scheduler = Scheduler(self.writer, self.recorder)
         self.workloads = Workloads(self.writer, self.recorder)
+        self.kueue = Kueue(self.writer)
         self.kubelet = Kubelet(self.writer, self.recorder, directory)
         self.node_life = NodeLife(self.writer, self.kubelet, eviction_s=settings.eviction_s)
         self._serve_below()
@@ -206,6 +208,8 @@ class Cluster:
             body = {"metadata": metadata, "provisioner": PROVISIONER, "reclaimPolicy": "Delete"}
             body["volumeBindingMode"] = "Immediate"
             self.writer.create(get("storage.k8s.io", "storageclasses"), body)
+        if self.settings.kueue:
+            self.kueue.begin()
         for node in self.settings.nodes:
             self.add_node(node)
         kubelet = self.kubelet

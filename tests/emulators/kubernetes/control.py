@@ -93,6 +93,10 @@ class Control:
     def add_node(self, **told: Any) -> None:
         self._cluster.add_node(NodeSpec(**told))
 
+    def admit(self, queue: str, on: bool = True) -> None:
+        """Kueue has room in a queue from now on."""
+        self._cluster.kueue.admit(queue, on=on)
+
     def evict(self, namespace: str, name: str, message: str = "") -> None:
         """By the kubelet, as a node under pressure does it: the pod stays, failed."""
         text = message or (

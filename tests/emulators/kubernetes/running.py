@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.emulators.starting import Program
 
-ANSWER_S = 60.0
+ANSWER_S = 240.0
 Object = dict[str, Any]
 
 
@@ -148,6 +148,10 @@ class KubernetesEmulator:
     def add_node(self, name: str, **told: Any) -> None:
         """See settings.NodeSpec."""
         self._ask("add_node", name=name, **told)
+
+    def admit(self, queue: str, *, on: bool = True) -> None:
+        """Kueue, where the settings have it, has room in a queue from now on."""
+        self._ask("admit", queue=queue, on=on)
 
     def evict(self, namespace: str, name: str, message: str = "") -> None:
         """By the kubelet, as a node under pressure does it: the pod stays, failed."""

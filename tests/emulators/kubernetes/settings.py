@@ -25,7 +25,8 @@ class Settings:
     failed pod of a Job is replaced; 10 in real life. eviction_s: how long pods stay bound to a node
     that is lost; 300 in real life. images: by pattern, {entrypoint, env, files}; missing_images:
     patterns of what no registry has, with what pulling says ("" for the usual words).
-    storage_class: the default one, whose claims are bound to directories; "" for none.
+    storage_class: the default one, whose claims are bound to directories; "" for none. kueue:
+    whether it is installed, with no room in any queue.
     """
 
     nodes: list[NodeSpec] = field(
@@ -39,6 +40,7 @@ class Settings:
     images: dict[str, dict[str, Any]] = field(default_factory=dict)
     missing_images: dict[str, str] = field(default_factory=dict)
     storage_class: str = "standard"
+    kueue: bool = False
 
     @classmethod
     def of(cls, told: dict[str, Any]) -> Settings:

@@ -46,6 +46,7 @@ class Pool:
         self.containers: dict[str, Container] = {}
         self.past: list[Container] = []
         self.inputs: dict[str, Input] = {}  # those in a container now
+        self._taken: dict[str, Input] = {}  # by task ID, what a container took last
         self.closed = False
         self._start_failures = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -138,6 +139,7 @@ class Pool:
         one.state, one.task_id = "running", first.task_id
         self.inputs[one.input_id] = one
         for each in cluster.members:
+            self._taken[each.task_id] = one
             each.call(one.input_id, one.call.call_id, data_format=one.data_format, body=one.body)
         first.deadline = asyncio.get_running_loop().call_later(
             self.function.timeout_s, self._on_timeout, one, cluster
@@ -194,7 +196,9 @@ class Pool:
     # -- what containers tell (function_container.Listener) -----------------------------------
 
     def began(self, container: Container, input_id: str) -> None:
-        if one := self.inputs.get(input_id):
+        """Also when the first of its cluster has answered already: it began there all the same."""
+        one = self._taken.get(container.task_id)
+        if one is not None and one.input_id == input_id:
             one.starts.append(Start(container.task_id, time.time()))
 
     def answered(self, container: Container, head: dict[str, Any], body: bytes) -> None:
@@ -226,6 +230,7 @@ class Pool:
             container.reason = f"it exited with {code} before it was ready"
             container.failure = ({"exception": container.reason, "traceback": ""}, b"")
         self.containers.pop(container.task_id, None)
+        self._taken.pop(container.task_id, None)
         self.past.append(container)
         self.world.after_container(container, commits=container.reason != PREEMPTED)
         cluster, one = container.cluster, self.inputs.get(container.input_id)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
+from fleetctl.controllers.notices.notice import Notice, NoticeState
 from fleetctl.providers.rundir.builds import link
 from fleetctl.stores.base import Asked, Calls, EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
@@ -46,6 +47,8 @@ def build(home: Path) -> None:
             _hostile,
             _scheduled,
             _kept,
+            _settled,
+            _notified,
         ):
             add(store)
     store.close()
@@ -277,6 +280,56 @@ def _kept(store: SqliteStore) -> None:
         "message": f"{newest[:7]} waits for consent: {loss}", "attemptedRevision": newest,
         "hint": "fleetctl reconcile source/held -n repos --yes", "appliedAt": NOW_S - MINUTE_S,
     })  # fmt: skip
+
+
+def _settled(store: SqliteStore) -> None:
+    """Settings whose newest backup failed."""
+    text = "the backup failed: `s3://vision/fleet` cannot be reached to write: timed out"
+    last = "s3://vision/fleet/fleetctl-0123456789ab-20270114T020000Z.backup"
+    _put(store, "Settings", "default", age_s=9 * DAY_S, spec={
+        "retention": {
+            "logs": {"maxAge": 14 * DAY_S, "maxSize": 2 << 30}, "objects": {"keepLast": 9},
+        },
+        "backup": {"schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "to": "s3://vision/fleet"},
+    }, status={
+        "phase": "Pending", "reason": "BackupFailed", "message": text, "waitingOn": [text],
+        "backup": {
+            "times": "0 3 * * * Europe/Berlin", "decidedUntil": NOW_S - 30 * HOUR_S,
+            "nextTime": NOW_S - 6 * HOUR_S, "lastSuccessfulTime": NOW_S - 30 * HOUR_S,
+            "file": last, "bytes": 3 << 20, "lastFailureTime": NOW_S - MINUTE_S, "failures": 3,
+            "error": text.removeprefix("the backup failed: "),
+        },
+        "retained": [
+            {"sort": "logs", "items": 12, "bytes": 5 << 20, "freedBytes": 1 << 20},
+            {"sort": "environments", "items": 2, "bytes": 3 << 30, "freedBytes": 0},
+        ],
+    })  # fmt: skip
+
+
+def _notified(store: SqliteStore) -> None:
+    """One notice that came, one that is tried again, and one that was given up."""
+    uid = _put(store, "BatchJob", "told", age_s=9 * HOUR_S, namespace="nights", status={
+        "phase": "Failed", "reason": "FailedIndexes", "message": "1 of 2 tasks failed", "total": 2,
+        "succeeded": 1, "failed": 1,
+    })  # fmt: skip
+    ways = (
+        ({"slack": {"secret": "chat"}}, NoticeState.DELIVERED, 1, ""),
+        ({"webhook": {"url": "https://ci.example.org/t0ken"}}, NoticeState.WAITING, 3,
+         "it answers 503"),
+        ({"webhook": {"secret": "hook"}}, NoticeState.UNDELIVERED, 2, "it answers 410"),
+    )  # fmt: skip
+    at_s = NOW_S - 20 * MINUTE_S
+    store.notices.add([
+        Notice(
+            id="msg_1", sink=json.dumps({"namespace": "nights", **how}), uid=uid,
+            object="batchjob/told -n nights", namespace="nights", event="Failed",
+            body=json.dumps({"id": "msg_1", "event": "Failed"}), at_s=at_s, state=state,
+            deadline_s=at_s + DAY_S, tries=tries, problem=problem, message="msg_1",
+            due_at_s=NOW_S + 5 * MINUTE_S,
+            ended_at_s=None if state is NoticeState.WAITING else at_s + 3,
+        )
+        for how, state, tries, problem in ways
+    ])  # fmt: skip
 
 
 def _served(store: SqliteStore) -> None:

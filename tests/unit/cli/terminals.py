@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-PATIENCE_S = 60.0  # turns a hang into a failure that says what was shown
+PATIENCE_S = 240.0  # turns a hang into a failure that says what was shown
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x07")
 
 

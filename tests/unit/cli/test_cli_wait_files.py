@@ -42,7 +42,7 @@ def test_wait_f_waits_for_what_the_files_name_and_for_nothing_else(tmp_path: Pat
     ends.write_text(JOB.format(name="ends", suspend="false"))
     stands.write_text(JOB.format(name="stands", suspend="true"))
     assert run("apply", "-f", str(ends), "-f", str(stands))[0] == 0
-    code, out, talk = run("wait", "-f", str(ends), "--timeout", "60s")
+    code, out, talk = run("wait", "-f", str(ends), "--timeout", "400s")
     assert code == 0 and "batchjob/ends" in out and "stands" not in out, talk
     code, _, talk = run("wait", "-f", str(stands), "--timeout", "0.1s")
     assert code == 124 and "batchjob/stands" in talk

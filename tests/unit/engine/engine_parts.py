@@ -23,10 +23,12 @@ from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.gitops.sources import Sources
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
+from fleetctl.engine.notices.notices import Notices
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
+from fleetctl.engine.queues.queues import Queues
 from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.engine.shared.state import State
@@ -164,9 +166,19 @@ class Parts:
             talks=Talks(self.state, connect=None, secrets=lambda names, within: Found(), beat_s=1),
             endpoints=self.endpoints,
             schedules=Schedules(self.state, None),
+            notices=self.notices,
+            queues=self.queues,
             sources=self.kept,
             provided=self._provide,
         )
+
+    @cached_property
+    def notices(self) -> Notices:
+        return Notices(self.state, written=lambda: None)
+
+    @cached_property
+    def queues(self) -> Queues:
+        return Queues(self.state)
 
     @cached_property
     def endpoints(self) -> Endpoints:

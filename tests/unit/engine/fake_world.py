@@ -32,6 +32,7 @@ from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.gitops.keeper import Keeper
+from fleetctl.engine.notices.delivery import Send
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.manifest import Manifest
@@ -298,12 +299,14 @@ class Fleet:
         settings: Settings = Settings(),  # noqa: B008 - frozen
         secrets: Callable[[tuple[str, ...], str], Found] | None = None,
         gateway: Gateway | None = None,
+        send: Send | None = None,
         keeper: Callable[[SqliteStore], Keeper] | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.database = MemoryDatabase()
         self.settings = settings
-        self.secrets, self.gateway, self.keeper = secrets, gateway, keeper
+        self.secrets, self.gateway, self.send = secrets, gateway, send
+        self.keeper = keeper
         self.providers = {name: FakeProvider(self.clock, contract=contract) for name in names}
         self.fail_commits = 0
         self.works: list[object] = []  # what becomes of long work: HANG, or an error
@@ -334,6 +337,7 @@ class Fleet:
 
     async def settle(self) -> None:
         """Turns until nothing moves any more at this time."""
+        self.engine.delivery.wake()  # the clock may have moved
         for _ in range(ROUNDS):
             self.engine.ticks.make()
             for _ in range(3):
@@ -400,6 +404,7 @@ class Fleet:
             aside=self.aside,
             gateway=self.gateway,
             maker=self.maker,
+            send=self.send,
             keeper=self.keeper(store) if self.keeper is not None else None,
         )
         for provider in self.providers.values():
@@ -426,6 +431,7 @@ class Fleet:
         self.helpers = [
             asyncio.ensure_future(self.engine.watcher.run(name)) for name in self.providers
         ]
+        self.helpers.append(asyncio.ensure_future(self.engine.delivery.run()))
 
     async def _end(self) -> None:
         for task in self.helpers:

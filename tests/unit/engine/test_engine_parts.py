@@ -8,6 +8,7 @@ import json
 import pytest
 
 from fleetctl.controllers.model import Alive, Ended, RunState
+from fleetctl.controllers.retention.limits import Limits
 from fleetctl.engine.decide.assets import asset_plan
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.forgetting import forget_some
@@ -18,7 +19,6 @@ from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.watcher import Watcher
 from fleetctl.engine.shared.inbox import Inbox
 from fleetctl.engine.shared.messages import Observed, StartReplied, StartWaits
-from fleetctl.engine.shared.settings import Settings
 from fleetctl.engine.tick import Ticks
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.budget import BudgetSpec
@@ -236,8 +236,8 @@ def test_what_is_over_sleeps_and_is_awake_when_it_is_wished_anew() -> None:
 
 
 def test_retention_takes_what_is_old() -> None:
-    parts = Parts(settings=Settings(keep_deleted_s=0.0))
-    assert not forget_some(parts.state)
+    parts = Parts()
+    assert not forget_some(parts.state, Limits(max_age_s=0.0))
 
 
 def test_an_asset_is_made_where_it_is_declared() -> None:
@@ -278,6 +278,8 @@ def test_a_turn_drives_what_it_made_durable() -> None:
         admission=parts.admission,
         charges=parts.charges,
         budgets=parts.budgets,
+        notices=parts.notices,
+        queues=parts.queues,
         effects=Silent(),  # type: ignore[arg-type]
         sources=parts.kept,
         provided=parts._provide,

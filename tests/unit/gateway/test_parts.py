@@ -1,6 +1,9 @@
 """The gateway's pure parts, with the time as an argument."""
 
-from fleetctl.gateway.keeping.cache import cacheable
+import time
+from pathlib import Path
+
+from fleetctl.gateway.keeping.cache import PUTS_PER_CLEAN, Cache, cacheable
 from fleetctl.gateway.rules.burst import Burst
 from fleetctl.gateway.rules.concurrency import Pace
 from fleetctl.gateway.rules.limits import Limits, Minute, over_task_limit
@@ -198,3 +201,18 @@ def test_answers_that_come_one_at_a_time_tell_a_server_with_one_slot() -> None:
     assert burst(at_once, [0.1, 0.11, 0.1, 0.12, 0.1, 0.11, 0.1, 0.1]) == 0
     assert burst(at_once, [0.5, 0.1, 0.7, 0.3, 0.2, 0.8, 0.4, 0.6]) == 0  # of different lengths
     assert burst(at_once[:4], [0.1, 0.2, 0.3, 0.4]) == 0  # too few to tell
+
+
+def test_answers_past_their_time_go_and_of_too_many_those_that_end_soonest(
+    tmp_path: Path,
+) -> None:
+    cache = Cache(tmp_path / "cache.db", bytes_max=200_000)
+    cache.put("old", "text", b"x" * 1_000, 50.0)
+    now_s = time.time()
+    for number in range(2 * PUTS_PER_CLEAN):
+        cache.put(f"{number:04}", "text", b"x" * 4_000, now_s + 1_000.0 + number)
+    cache.clean(now_s)
+    assert cache.get("old", 0.0) is None and cache.get("0000", now_s) is None
+    for number in range(2 * PUTS_PER_CLEAN, 3 * PUTS_PER_CLEAN):
+        cache.put(f"{number:04}", "text", b"x" * 10, now_s + 1_000.0 + number)
+    assert cache.get(f"{3 * PUTS_PER_CLEAN - 1:04}", now_s) is not None

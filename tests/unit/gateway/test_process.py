@@ -15,7 +15,7 @@ import aiohttp
 from fleetctl.common.tokens import gateway_token
 from tests.emulators.llm.server import Model
 
-LIFE_S = 20.0
+LIFE_S = 120.0  # against a hang alone
 FAST = {"retry": {"backoff": {"initialSeconds": 0.01}}}
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from fleetctl.guest.ship.order_text import order_argument
 from fleetctl.providers.rundir.journal import Journal, parse
 
-FOR_EVER_S = 60.0  # far more than anything here takes; only a bug waits for it
+FOR_EVER_S = 300.0  # far more than anything here takes; only a bug waits for it
 JOURNAL = ("started", "metric", "metrics", "result", "ended", "closed")
 
 

@@ -155,6 +155,30 @@ def test_a_volume_that_cannot_rename_or_append_keeps_whole_files(
     assert storage.load_from_volume("a/b.txt") == "two"
 
 
+def test_a_directory_that_goes_with_a_file_of_another_task_does_not_fail_a_save(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mounted bucket has a directory while a file is in it. Whenever this task has seen to its
+    directory, another one removes the last file of it: here, an empty one is gone.
+    """
+    directory, rounds = tmp_path / "volume" / "a", [3]
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    def make(name: str, exist_ok: bool) -> None:
+        directory.mkdir(parents=True, exist_ok=exist_ok)
+        if rounds[0] and not any(directory.iterdir()):
+            rounds[0] -= 1
+            directory.rmdir()
+
+    monkeypatch.setattr(os, "replace", refuse)
+    monkeypatch.setattr(os, "makedirs", make)
+    assert storage.save_to_volume("a/b.txt", "one") == "/data/a/b.txt"
+    assert [one.name for one in directory.iterdir()] == ["b.txt"]
+    assert (storage.load_from_volume("a/b.txt"), rounds) == ("one", [0])
+
+
 def test_what_a_volume_does_not_keep_is_raised(storage: Storage, tmp_path: Path) -> None:
     (tmp_path / "volume" / "taken").mkdir(parents=True)
     with pytest.raises(OSError, match=r"/data/taken is not saved: Is a directory"):

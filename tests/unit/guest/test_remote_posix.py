@@ -90,7 +90,7 @@ def test_an_order_is_no_place_for_commands_of_others() -> None:
 
 
 def test_the_guest_is_one_text_without_comments() -> None:
-    assert posix_source() == posix_source()
+    assert posix_source() == posix_source.__wrapped__()
     assert not [line for line in posix_source().splitlines()[1:] if line.startswith("#")]
 
 

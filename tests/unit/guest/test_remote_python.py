@@ -262,7 +262,7 @@ def test_an_order_may_come_on_stdin(box: Box) -> None:
 
 
 def test_the_guest_is_one_text_that_needs_nothing_of_ours(tmp_path: Path) -> None:
-    assert remote_source() == remote_source()
+    assert remote_source.__wrapped__() == remote_source.__wrapped__()
     (tmp_path / "guest.py").write_text(remote_source())
     argv = [sys.executable, "-I", "-S", "-X", "importtime", str(tmp_path / "guest.py"), "attach"]
     argv += ["--dir", str(tmp_path / "state"), "--run", "x"]

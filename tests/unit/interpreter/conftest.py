@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,34 @@ import pytest
 
 from fleetctl import DaytonaInterpreter, Interpreter
 from fleetctl.interpreter.interpreter import BaseInterpreter
+from fleetctl.stores import interpreters
 from tests.interpreters import PLACES, Place
 
 Make = Callable[..., Any]
 
 
+@pytest.fixture
+def _records(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A program keeps its one home's records open to its end. Each test here has a home of its own,
+    and hundreds of them leave a process no descriptor.
+    """
+    opened: dict[Any, sqlite3.Connection] = {}
+    programs: dict[Path, tuple[str, int]] = {}
+    monkeypatch.setattr(interpreters, "_open_files", opened)
+    monkeypatch.setattr(interpreters, "_programs", programs)
+    yield
+    for connection in opened.values():
+        connection.close()
+    for _, handle in programs.values():
+        os.close(handle)
+
+
 @pytest.fixture(params=sorted(PLACES))
 def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    _records: None,
 ) -> Iterator[Place]:
     with PLACES[request.param](tmp_path) as place:
         for name, value in place.variables.items():

@@ -8,8 +8,8 @@ import pytest
 
 from fleetctl.providers.prices import own
 from fleetctl.providers.prices.table import load
+from fleetctl.specs.blocks.prices import Prices
 from fleetctl.specs.blocks.resources import Resources
-from fleetctl.specs.kinds.provider import Prices
 
 
 def usd_per_h(provider: str, runtime: str = "sandbox", **resources: Any) -> float | None:

@@ -74,6 +74,7 @@ OTHER: dict[str, Any] = {
     "cache": {"policy": "Never"},
     "dependsOn": [{"job": "x"}],
     "onDependencyFailed": "Skip",
+    "notify": [{"on": ["Failed"], "command": ["logger"]}],
     "tasks": {"items": [{"x": 1}, {"x": 3}]},
     "search": {"method": "random", "parameters": {"x": {"min": 0.0, "max": 2.0}}},
     "trials": 3,
@@ -118,6 +119,8 @@ OTHER: dict[str, Any] = {
     "template.metrics": {"from": "jsonl", "path": "m.jsonl"},
     "signalBeforeStopSeconds": 9,
     "name": "two",
+    "queue": "gpu",
+    "priority": 0,
 }
 
 

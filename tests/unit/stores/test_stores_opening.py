@@ -388,8 +388,15 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 # Upgrades
 
 
+def before_queues_and_notices(state: Path) -> None:
+    """As a store was before version 9."""
+    alter(state, "DROP TABLE notices")
+    alter(state, "ALTER TABLE runs DROP COLUMN queued")
+
+
 def before_calls(state: Path) -> None:
     """As a store was before version 8."""
+    before_queues_and_notices(state)
     for table in ("calls", "asked"):
         alter(state, f"DROP TABLE {table}")
 
@@ -440,6 +447,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     assert {run.saved_step for run in runs} == {None}
     assert store.runs.checkpoints_of("u1") == []
     assert store.calls.sum_of("e1") == Calls()
+    assert store.notices.waiting(after=0, count_max=1) == []
     store.close()
     assert [run.usd_per_s for run in runs] == [None] * 200
     with Reader(home) as reader:

@@ -29,7 +29,7 @@ def comment(found: Report) -> str:
         if len(changing) > ROWS_MAX:
             lines.append(f"\nand {len(changing) - ROWS_MAX} more objects")
         caps = {cap.sentence for it in changing if it.work for cap in it.work.caps}
-        lines += [f"\nBudget {_cell(text)}." for text in sorted(caps)]
+        lines += [f"\nBudget {cell(text)}." for text in sorted(caps)]
         lines += ["", f"In total {ranged(found.total)}{_standing(found)}. " + _sources(found)]
     return "\n".join(lines).rstrip()
 
@@ -67,13 +67,13 @@ def _row(planned: ObjectPlan) -> str:
     if planned.warm is not None:
         cost = planned.warm.sentence
     cells = (planned.change.key, planned.verb.name.lower(), units, cost, where)
-    return "| " + " | ".join(_cell(text) for text in cells) + " |"
+    return "| " + " | ".join(cell(text) for text in cells) + " |"
 
 
 def _sources(found: Report) -> str:
-    return f"Prices: {_cell('; '.join(found.sources))}." if found.sources else ""
+    return f"Prices: {cell('; '.join(found.sources))}." if found.sources else ""
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """Text that ends no cell and starts no tag."""
     return safe(text).replace("|", "\\|").replace("<", "&lt;")

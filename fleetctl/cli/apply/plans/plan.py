@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import json
 from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.cli.apply.request import documents_meant
+from fleetctl.cli.apply.plans import review
+from fleetctl.cli.apply.plans.review import add_review
+from fleetctl.cli.apply.request import documents_meant, policies_meant
 from fleetctl.cli.command.flags import (
     Parser,
     add_allow_missing,
     add_manifests,
     add_output,
+    add_policies,
     add_set,
     said_namespace,
 )
@@ -26,13 +31,14 @@ from fleetctl.common.text import safe
 
 if TYPE_CHECKING:
     from fleetctl.apply.cost.report import Report
+    from fleetctl.apply.review.conditions import Condition
 
 NO_CHANGE, ERROR, CHANGES = 0, 1, 2
 
 
 PAGE = """\
 -f FILE|DIR|URL|- [-f ...] [-R] [--out FILE] [-o text|json|markdown]
-    [--detailed-exitcode]
+    [--diff-from REV [--diff-to REV]] [--fail-on CONDITIONS] [--detailed-exitcode]
 
 Show what an apply would do, where it would run and what it would cost, before the
 first dollar. Works offline: no account, no controller, nothing is changed.
@@ -41,10 +47,11 @@ examples:
   fleetctl plan -f sweep.yaml
   fleetctl plan -f jobs/ --out nightly.plan && fleetctl apply nightly.plan
   fleetctl plan -f jobs/ -o markdown > comment.md
+  fleetctl plan -f jobs/ --diff-from origin/main --fail-on 'cost>50,destroys-data'
 
 exit codes:
   0 ok, 2 a manifest is wrong or would be refused, 3 refused (prune guard,
-  --max-cost), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes
+  --max-cost, --fail-on), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes
 """
 
 
@@ -66,6 +73,8 @@ def parser(verb: str) -> Parser:
     )
     made.add_argument("--max-prune", default="", metavar="N|P%", help="as apply has it")
     made.add_argument("--take-over", action="store_true", help="as apply has it")
+    add_review(made)
+    add_policies(made)
     add_set(made)
     add_allow_missing(made)
     return made
@@ -84,13 +93,19 @@ def run(args: Namespace, screen: Screen) -> int:
 
 def _plan(args: Namespace, screen: Screen) -> bool:
     """Show it, keep it if asked to; whether anything changes. Raises Refused beyond --max-cost."""
+    from fleetctl.apply.review.conditions import conditions_of, holding, of_plan
+
+    conditions = conditions_of(args.fail_on)
+    if review.wanted(args):
+        return _review(args, screen, conditions)
+    from fleetctl.apply.policies.told import denials_of, refuse, warnings_of
     from fleetctl.cli.apply.plans.file import save
-    from fleetctl.cli.apply.predictions import foreseen
+    from fleetctl.cli.apply.predictions import foreseen, permitted
     from fleetctl.cli.apply.propose import refuse_above, reported
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
 
-    documents, place = documents_meant(args, screen), home()
+    documents, place, policies = documents_meant(args, screen), home(), policies_meant(args)
     order = {
         "applyset": args.applyset,
         "prune": args.prune,
@@ -103,16 +118,31 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         proposal, found = reported(place, stored, documents, order)
         providers = proposal.accounts.backends
         wrong, doubts = foreseen(stored, proposal.manifests, proposal.changes, providers, order)
-        if args.out is not None and not wrong:
+        changes = permitted(stored, proposal.changes, policies, providers)
+        if args.out is not None and not wrong and not denials_of(changes):
             save(args.out, stored, documents, proposal.changes, order)
     _show(found, args, screen, saved="" if wrong else args.out or "")
-    for warning in (*proposal.warnings, *doubts):
+    for warning in (*proposal.warnings, *doubts, *warnings_of(changes)):
         screen.warn(safe(warning))
     if wrong:
         raise ManifestErrors(wrong)
     if args.max_cost is not None:
         refuse_above(args.max_cost, found)
+    review.refuse(holding(conditions, of_plan(found, changes)))
+    refuse(changes, proposal.manifests)
     return found.changes
+
+
+def _review(args: Namespace, screen: Screen, conditions: Sequence[Condition]) -> bool:
+    from fleetctl.apply.review.conditions import holding, of_review
+    from fleetctl.apply.review.review import Sort
+
+    found = review.reviewed(args)
+    denied = [f"{it.key} is denied by {it.sentence}" for it in found.of(Sort.POLICY)]
+    held = holding(conditions, of_review(found))
+    review.show(replace(found, failed=(*denied, *held)), args, screen)
+    review.refuse(held, denied)
+    return bool(found.objects)
 
 
 def _show(found: Report, args: Namespace, screen: Screen, *, saved: str) -> None:

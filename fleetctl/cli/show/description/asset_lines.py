@@ -12,7 +12,10 @@ from fleetctl.cli.show.function_lines import function_lines
 from fleetctl.common.text import assignments, duration, scalar, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.views.objects import View
+from fleetctl.views.queue_lines import queue_lines
+from fleetctl.views.reading import Reading
 from fleetctl.views.schedule_lines import schedule_lines
+from fleetctl.views.settings_lines import settings_lines
 from fleetctl.views.source_lines import source_lines
 
 # A stored spec leaves out what has its default; these are worth seeing all the same.
@@ -27,10 +30,12 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
         "failedJobsHistoryLimit": 1,
     },
     "Source": {"prune": False, "drift": "Repair", "onDisruption": "Wait"},
+    "Queue": {"strategy": "BestEffortFIFO"},
     "Budget": {"period": "month", "onExceeded": "Suspend"},
 }
 LABELS = {
     "apiKey": "Key",
+    "backup": "",
     "deletionPolicy": "On delete",
     "fromEnv": "From env",
     "fromFile": "From file",
@@ -39,7 +44,11 @@ LABELS = {
     "onDisruption": "Disruption",
     "minContainers": "Kept warm",
     "onExceeded": "When over",
+    "fairShare": "Fair share",
+    "overtakeSeconds": "Overtaken for",
+    "quotas": "",
     "scaledownSeconds": "Scaledown",
+    "retention": "",
     "selector": "Selects",
     "servers": "",
     "concurrencyPolicy": "Concurrency",
@@ -53,9 +62,11 @@ LABELS = {
 }
 
 
-def asset_lines(seen: View, now_s: float) -> Iterator[tuple[str, str]]:
+def asset_lines(seen: View, reading: Reading, now_s: float) -> Iterator[tuple[str, str]]:
     """(label, text) of each line."""
     yield from _fields(seen)
+    if seen.resource.kind == "Queue":
+        yield from queue_lines(seen, reading)
     of_kind = _OF_KIND.get(seen.kind.name)
     if of_kind is not None:
         yield from of_kind(seen, now_s)
@@ -93,6 +104,7 @@ _OF_KIND: Mapping[str, Callable[[View, float], Iterator[tuple[str, str]]]] = {
     "Provider": _provider,
     "Schedule": schedule_lines,
     "Source": source_lines,
+    "Settings": settings_lines,
     "Volume": _volume,
 }
 
@@ -109,7 +121,9 @@ def _field(key: str, value: object) -> str:
     """A field of a spec in a line: `gpu.L4=0.8 cpu=0.02`, `$5.00`, `TOKEN from HF_TOKEN`."""
     if key in ("fromEnv", "fromFile") and isinstance(value, dict):
         return ", ".join(f"{name} from {source}" for name, source in value.items())
-    if key in ("scaledownSeconds", "startingDeadlineSeconds") and isinstance(value, (int, float)):
+    if key in ("overtakeSeconds", "scaledownSeconds", "startingDeadlineSeconds") and isinstance(
+        value, (int, float)
+    ):
         return duration(value)
     if key == "maxCost" and isinstance(value, (int, float)):
         return usd(value)

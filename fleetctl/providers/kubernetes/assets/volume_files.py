@@ -41,6 +41,7 @@ from fleetctl.providers.kubernetes.runs import statuses
 from fleetctl.providers.remote.assets.recipes import DEFAULT_PYTHON
 
 MOUNT = "/volume"
+CALL_S = 30.0
 START_S = 180.0
 LOOK_S = 0.5
 TRANSFER_S = 3600.0
@@ -125,17 +126,26 @@ class Helper:
         self._name = f"fleetctl-files-{token_hex(6)}"
 
     async def start(self) -> None:
+        """Raises Unavailable with what its pod waits for."""
         what = f"no pod for the files of volume/{self._volume}"
-        body = _pod(self._name, self._volume, self._link)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + START_S
         try:
-            async with asking(what, deadline_s=START_S):
-                await self._link.create("pods", body)
-                while not statuses.is_ready(pod := await self._link.get("pods", self._name)):
-                    if statuses.is_over(pod):
-                        raise Unavailable(f"{what}: {statuses.fate_of(pod, ours=False).detail}")
-                    await asyncio.sleep(LOOK_S)
+            async with asking(what, deadline_s=CALL_S):
+                await self._link.create("pods", _pod(self._name, self._volume, self._link))
+            while not statuses.is_ready(pod := await self._pod(what)):
+                if statuses.is_over(pod):
+                    raise Unavailable(f"{what}: {statuses.fate_of(pod, ours=False).detail}")
+                wait = statuses.wait_of({}, pod)
+                if loop.time() >= until_s or wait.reason in statuses.NEVER:
+                    raise Unavailable(f"{what}: {wait.message}", hint=wait.hint)
+                await asyncio.sleep(LOOK_S)
         except ApiError as error:
             raise Unavailable(f"{what}: {error}") from error
+
+    async def _pod(self, what: str) -> Object:
+        async with asking(what, deadline_s=CALL_S):
+            return await self._link.get("pods", self._name)
 
     async def end(self) -> None:
         async with asking("a pod for files cannot be ended", deadline_s=TRANSFER_S):

@@ -26,7 +26,8 @@ GUESTS = {
 }
 
 # The container lives while the inert entrypoint does. What its runs left is told in its log at the
-# end: who was away meanwhile reads it there, also when nothing can be run in the pod any more.
+# end: who was away meanwhile reads it there, also when nothing can be run in the pod any more. The
+# exit code of one of several nodes tells the Job whether it failed: the others end with it.
 _ENTRY = f"""#!/bin/sh
 # $1: seconds in which work must begin; then the guest's program.
 dir={STATE_DIR} begin_s=$1
@@ -62,7 +63,8 @@ for file in $dir/runs/*.begun; do
     printf '{{"e":"{TOLD_WORD}","run":"%s"}}\\n' "$run"
     "$@" attach --dir $dir --run "$run" --journal 0 --log "$at" </dev/null 2>/dev/null
 done
-exit 0
+[ -n "${{JOB_COMPLETION_INDEX:-}}" ] || exit 0
+grep -q '^{{"e":"ended".*"ok":true' $dir/runs/*.jsonl 2>/dev/null
 """
 
 # Installs once for all pods that share the cache; what is half installed has another name.

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from fleetctl.common.errors import Refused
-from fleetctl.providers.remote.assets.recipes import DEFAULT_PYTHON, recipe
+from fleetctl.providers.kubernetes.manifests.gangs import size
+from fleetctl.providers.remote.assets.recipes import DEFAULT_PYTHON, Recipe, recipe
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Template
 
-BUILD_HINT = "build an image, and name it in `image.registry`"
+BUILD_HINT = "build an image, push it, and name it in `image.registry`"
+_APT = "apt-get update && apt-get install -y --no-install-recommends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +31,22 @@ class PodImage:
 def image_of(template: Template, settings: ClusterSettings) -> PodImage:
     """Raises Refused for what only a build could make."""
     made = recipe(template)
-    asked = template.image
-    if asked is not None and asked.apt:
-        raise _refused(f"image.apt is `{asked.apt[0]}`")
-    if made.run:
-        raise _refused("image.run has commands")
-    if made.packages:
-        raise _refused(f"image.pip has `{made.packages[0].path}` of this machine")
-    if made.registry is not None:
-        if made.python or made.pip:
-            what = f"image.python is `{made.python}`" if made.python else "image.pip has packages"
-            raise _refused(f"{what} beside the image `{made.registry}`")
-        guest = "python" if made.must_have_python else "posix"
-        return PodImage(made.registry, guest, env=made.env)
     version = made.python or DEFAULT_PYTHON
     slim = "" if template.source is not None and template.source.git is not None else "-slim"
+    plain = _named(settings.python_image, version, slim)
+    what = _needs_a_build(template, made)
+    if what:
+        raise Refused(
+            f"{what}, and provider `kubernetes` builds no images: it installs `image.pip` into a"
+            " plain Python alone",
+            hint=_build_hint(template, made, made.registry or plain),
+        )
+    if made.registry is not None:
+        # Nodes meet, join a Ray cluster and tell of each other in Python.
+        guest = "python" if made.must_have_python or size(template) > 1 else "posix"
+        return PodImage(made.registry, guest, env=made.env)
     if not made.pip:
-        return PodImage(_named(settings.python_image, version, slim), "python", env=made.env)
+        return PodImage(plain, "python", env=made.env)
     series = ".".join(version.split(".")[:2])  # images with uv have no patch releases
     name = _named(settings.pip_image, series, slim)
     return PodImage(name, "python", made.pip, made.key, made.env)
@@ -54,9 +56,33 @@ def _named(form: str, version: str, slim: str) -> str:
     return form.replace("{python}", version).replace("{slim}", slim)
 
 
-def _refused(what: str) -> Refused:
-    return Refused(
-        f"{what}, and provider `kubernetes` builds no images: it installs `image.pip` into a plain"
-        " Python alone",
-        hint=BUILD_HINT,
-    )
+def _needs_a_build(template: Template, made: Recipe) -> str:
+    """What of it a pod cannot install at its start; or empty."""
+    asked = template.image
+    if asked is not None and asked.apt:
+        return f"image.apt is `{asked.apt[0]}`"
+    if made.run:
+        return "image.run has commands"
+    if made.packages:
+        return f"image.pip has `{made.packages[0].path}` of this machine"
+    if made.registry is not None and made.python:
+        return f"image.python is `{made.python}` beside the image `{made.registry}`"
+    if made.registry is not None and made.pip:
+        return f"image.pip has packages beside the image `{made.registry}`"
+    return ""
+
+
+def _build_hint(template: Template, made: Recipe, base: str) -> str:
+    """The command that builds it, where one line can."""
+    apt = template.image.apt if template.image is not None else ()
+    steps = [
+        f"FROM {base}",
+        *([f"RUN {_APT} {shlex.join(apt)}"] if apt else []),
+        *([f"RUN pip install {shlex.join(made.pip)}"] if made.pip else []),
+        *(f"RUN {command}" for command in made.run),
+    ]
+    beyond = made.packages or (made.registry is not None and made.python)
+    if beyond or any("\n" in step for step in steps):
+        return BUILD_HINT
+    lines = " ".join(shlex.quote(step) for step in steps)
+    return f"{BUILD_HINT}: printf '%s\\n' {lines} | docker build -t REGISTRY/NAME -"

@@ -1,7 +1,8 @@
 """The Job of one run, as a plain dict. Pure; posted by creates.py.
 
-Retries are ours: one pod, made once, and whatever ends it ends the Job. Its container is inert
-until the run is begun in it, so a Job that is made twice, or by nobody any more, works nothing.
+Retries are ours: one pod, or one for each of several nodes (gangs.py), made once, and whatever ends
+it ends the Job. Its container is inert until the run is begun in it, so a Job that is made twice,
+or by nobody any more, works nothing.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from dataclasses import dataclass
 
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.contract.base import RunRequest
-from fleetctl.providers.kubernetes.manifests import entry, machines
+from fleetctl.providers.kubernetes.manifests import entry, gangs, machines
 from fleetctl.providers.kubernetes.manifests.images import PodImage
 from fleetctl.providers.kubernetes.manifests.labels import marks
 from fleetctl.providers.remote.sandboxes.names import sandbox_name
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
-from fleetctl.specs.blocks.template import Template
 
 MAIN, PREPARE = "main", "prepare"  # names of containers
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 # Beyond a task's own grace: for its guest to tell the end, and for the entry to write it down.
 GRACE_SLACK_S = 20.0
 GUEST_MARK = "guest"  # the tag that says which of the two the image can run
+RAY_MARK = "ray"  # its nodes are those of a Ray cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ def name_of(run: str) -> str:
 
 
 def job(made: Made, settings: ClusterSettings) -> Object:
-    labels, annotations = marks({**made.tags, GUEST_MARK: made.image.guest})
+    ray = {RAY_MARK: "yes"} if gangs.has_ray(made.request.template) else {}
+    labels, annotations = marks({**made.tags, **ray, GUEST_MARK: made.image.guest})
     queue = settings.kueue_queue
     return {
         "apiVersion": "batch/v1",
@@ -60,8 +62,7 @@ def job(made: Made, settings: ClusterSettings) -> Object:
         },
         "spec": {
             "backoffLimit": 0,
-            "completions": 1,
-            "parallelism": 1,
+            **gangs.job_fields(gangs.size(made.request.template)),
             # Kueue begins what it admits; nobody else may see a pod of it before.
             "suspend": bool(queue),
             "podReplacementPolicy": "Failed",
@@ -91,6 +92,7 @@ def _pod(made: Made, settings: ClusterSettings) -> Object:
         "restartPolicy": "Never",
         "activeDeadlineSeconds": math.ceil(made.life_s),
         "terminationGracePeriodSeconds": math.ceil(grace_s + GRACE_SLACK_S),
+        **gangs.pod_fields(name_of(made.request.run), gangs.size(template)),
         # What a pod's own token could do is nothing that a task was given.
         "automountServiceAccountToken": settings.service_account is not None,
         "enableServiceLinks": False,  # else every Service of the namespace is in the environment
@@ -146,7 +148,7 @@ def _mounts(made: Made) -> list[Object]:
     mounts: list[Object] = [_HERE]
     if made.image.install:
         mounts.append({**_CACHE, "readOnly": True})
-    if _wants_memory(template):
+    if gangs.shares_memory(template):
         mounts.append({"name": "fleetctl-shm", "mountPath": "/dev/shm"})  # noqa: S108
     mounts += [
         {
@@ -165,8 +167,9 @@ def _volumes(made: Made, settings: ClusterSettings) -> list[Object]:
     volumes: list[Object] = [{"name": _HERE["name"], "configMap": guest}]
     if made.image.install:
         volumes.append({"name": _CACHE["name"], **_cache(settings)})
-    if _wants_memory(template):
-        volumes.append({"name": "fleetctl-shm", "emptyDir": {"medium": "Memory"}})
+    if gangs.shares_memory(template):
+        shared = gangs.shared_memory(template, settings)
+        volumes.append({"name": "fleetctl-shm", "emptyDir": shared})
     volumes += [
         {
             "name": f"volume-{number}",
@@ -184,8 +187,3 @@ def _cache(settings: ClusterSettings) -> Object:
     if cache.claim is not None:
         return {"persistentVolumeClaim": {"claimName": cache.claim}}
     return {"hostPath": {"path": cache.host_path, "type": "DirectoryOrCreate"}}
-
-
-def _wants_memory(template: Template) -> bool:
-    """Whether its processes share memory beyond the 64 MiB that a pod has by itself."""
-    return template.resources.gpu is not None

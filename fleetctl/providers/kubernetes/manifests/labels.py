@@ -12,6 +12,7 @@ MANAGED = {"app.kubernetes.io/managed-by": "fleetctl"}
 # A label's value is short and plain; the others may be neither.
 _LABELS = ("fleet", "run", "uid")
 JOB_NAME = "batch.kubernetes.io/job-name"
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def marks(tags: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

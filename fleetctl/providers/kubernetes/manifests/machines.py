@@ -7,7 +7,7 @@ import math
 
 from fleetctl.common.errors import Refused
 from fleetctl.kubernetes.connection import Object
-from fleetctl.specs.blocks.kubernetes import ClusterSettings
+from fleetctl.specs.blocks.kubernetes import ANY_GPU, ClusterSettings
 from fleetctl.specs.blocks.resources import Gpu, Resources
 
 
@@ -30,17 +30,15 @@ def node_selector(asked: Resources, settings: ClusterSettings) -> dict[str, str]
     have.
     """
     wanted = dict(settings.node_selector)
-    if asked.gpu is not None and asked.gpu.name.lower() != "any":
+    if asked.gpu is not None and asked.gpu.name.lower() != ANY_GPU:
         wanted[settings.gpus.label] = _sort_of(asked.gpu, settings)
     return wanted
 
 
 def _sort_of(gpu: Gpu, settings: ClusterSettings) -> str:
-    known = {name.upper(): value for name, value in settings.gpus.names.items()}
-    if not known:
-        return gpu.name
-    found = known.get(gpu.name.upper())
+    found = settings.gpus.value_of(gpu.name)
     if found is None:
+        known = [name.upper() for name in settings.gpus.names]
         near = difflib.get_close_matches(gpu.name.upper(), known, n=1)
         listed = ", ".join(settings.gpus.names)
         raise Refused(

@@ -31,7 +31,8 @@ class Cluster:
     def __init__(self, link: Link, selector: str, *, changed: Callable[[str], None]) -> None:
         self.link = link
         self._changed = changed
-        self._last: OrderedDict[str, Object] = OrderedDict()  # by name of pod
+        # By name of pod; whether the server said that it is gone, or only a list was without it.
+        self._last: OrderedDict[str, tuple[Object, bool]] = OrderedDict()
         self._pods_of: dict[str, dict[str, Object]] = {}  # by name of Job, then of pod
         self._jobs: dict[str, Object] = {}
         self._waiting: dict[str, set[asyncio.Event]] = {}
@@ -77,10 +78,17 @@ class Cluster:
         return self._jobs.get(name)
 
     def pod_of(self, job: str) -> Object | None:
-        """The pod of a Job; of several, which there never should be, the one that works."""
-        pods = list(self._pods_of.get(job, {}).values())
-        alive = [pod for pod in pods if not statuses.is_over(pod)]
-        return next(iter([*alive, *pods]), None)
+        """The pod of a Job, of several nodes that of node 0; of more, which there never should be,
+        the one that works.
+        """
+        return next((pod for pod in self.pods_of(job) if statuses.node_of(pod) == 0), None)
+
+    def pods_of(self, job: str) -> list[Object]:
+        """All pods of a Job, in the order of their numbers; of one number, the one that works
+        first.
+        """
+        pods = self._pods_of.get(job, {}).values()
+        return sorted(pods, key=lambda pod: (statuses.node_of(pod), statuses.is_over(pod)))
 
     def pod(self, job: str, name: str) -> Object | None:
         return self._pods_of.get(job, {}).get(name) if name else self.pod_of(job)
@@ -91,7 +99,13 @@ class Cluster:
 
     def last(self, pod: str) -> Object | None:
         """A pod that is gone, as it was when it went."""
-        return self._last.get(pod)
+        known = self._last.get(pod)
+        return None if known is None else known[0]
+
+    def is_told_gone(self, pod: str) -> bool:
+        """Whether a watch has told its end. A list that is without it may be an old one."""
+        known = self._last.get(pod)
+        return known is not None and known[1]
 
     def note_job(self, found: Object) -> None:
         """What a create or a look has told, until the watch tells it too."""
@@ -125,14 +139,13 @@ class Cluster:
         self._tell(name)
 
     def _pod(self, sort: str, found: Object, before: Object | None) -> None:
-        del before
         job = job_of(found)
         name, pods = statuses.name_of(found), self._pods_of.setdefault(job, {})
         if sort == "DELETED":
             pods.pop(name, None)
             if not pods:
                 del self._pods_of[job]
-            self._last[name] = found
+            self._last[name] = found, found is not before
             while len(self._last) > LAST_KEPT_MAX:
                 self._last.popitem(last=False)
         else:

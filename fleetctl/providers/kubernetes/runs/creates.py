@@ -1,5 +1,5 @@
 """Makes Jobs: named and marked in the request, one for each run however often it is asked for, and
-waited for until their pod runs.
+waited for until their pod runs, or all of them where there are several nodes.
 
 Called by provider.py. To wait costs no calls: the watch tells. What takes long, such as a node that
 has yet to come, goes on in the background, and `make` says what the scheduler says.
@@ -20,11 +20,19 @@ from fleetctl.providers.contract.base import Notify, RunRequest
 from fleetctl.providers.kubernetes.connection.client import Link
 from fleetctl.providers.kubernetes.connection.errors import asking, is_conflict, is_not_found
 from fleetctl.providers.kubernetes.connection.settings import Settings
-from fleetctl.providers.kubernetes.manifests import entry, jobs
+from fleetctl.providers.kubernetes.manifests import entry, gangs, jobs
 from fleetctl.providers.kubernetes.manifests.images import image_of
 from fleetctl.providers.kubernetes.runs import statuses, story
 from fleetctl.providers.kubernetes.runs.cluster import Cluster
-from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes, handle_of
+from fleetctl.providers.kubernetes.runs.handles import handle_of
+from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes
+from fleetctl.providers.kubernetes.runs.waiting.gathering import (
+    Gathering,
+    GivenBack,
+    acquaint,
+    put_service,
+)
+from fleetctl.providers.kubernetes.runs.waiting.kueue import Kueue
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.creates import Making, Makings
@@ -68,6 +76,7 @@ class Creating:
         self._waits: dict[str, tuple[statuses.Wait, float]] = {}  # by run; since when
         self._filed: set[Link] = set()  # where the guest is
         self._filing = asyncio.Lock()
+        self._kueue = Kueue()
         self.makings = Makings(notify, give_up_s=settings.call_s)
 
     async def make(self, request: RunRequest) -> str:
@@ -104,16 +113,20 @@ class Creating:
             image=image,
             claims=parts.claims,
             life_s=self.life_s(request),
-            inert_s=self._settings.begin_s,
+            inert_s=self._inert_s(link, request),
             finished_s=self._settings.finished_s,
         )
         job = await self._posted(cluster, request, jobs.job(made, link.settings))
         cluster.note_job(job)
         with _perhaps_made():
-            pod = await self._running(cluster, request, job)
-            if not statuses.is_over(pod):
-                await self._finish(link, request, statuses.name_of(pod))
-        return handle_of(job, pod)
+            if statuses.nodes_of(job) > 1:
+                await put_service(link, job, deadline_s=self._settings.call_s)
+            pods = await self._running(cluster, request, job)
+            if not any(map(statuses.is_over, pods)):
+                each = [statuses.name_of(pod) for pod in pods]
+                await asyncio.gather(*(self._finish(link, request, name) for name in each))
+                await acquaint(link, job, each)
+        return handle_of(job, next((pod for pod in pods if statuses.node_of(pod) == 0), None))
 
     async def _posted(self, cluster: Cluster, request: RunRequest, body: Object) -> Object:
         what = f"the job of run `{request.run}` cannot be made"
@@ -139,34 +152,45 @@ class Creating:
             raise Unavailable(f"{what}: {failed}", retry_after_s=1.0)
         return job
 
-    async def _running(self, cluster: Cluster, request: RunRequest, job: Object) -> Object:
-        """The Job's pod, once its container runs; or over, where a run may have begun in it."""
+    async def _running(self, cluster: Cluster, request: RunRequest, job: Object) -> list[Object]:
+        """The Job's pods, once the containers of all run; or over, where a run may have begun in
+        them.
+        """
         name, since_s = statuses.name_of(job), time.monotonic()
-        seen = True
+        gathering = Gathering(job, cluster.link.settings)
+        seen, words = True, ""
         while True:
-            pod = cluster.pod_of(name)
-            if pod is not None and statuses.is_ready(pod):
-                return pod
-            if pod is not None and statuses.is_over(pod):
-                return await self._ended(cluster, request, name, pod)
+            pods = cluster.pods_of(name)
+            if gathering.is_whole(pods):
+                return pods
+            over = next((pod for pod in pods if statuses.is_over(pod)), None)
+            if over is not None:
+                await self._ended(cluster, request, name, over)
+                return pods
             known = cluster.job(name) if seen else await self._sandboxes.named(cluster, request.run)
             if known is None:
                 raise _failed(request, "its Job was deleted before its pod began")
             condition = statuses.failed_condition(known)
-            if condition is not None and pod is None:
+            if condition is not None and not pods:
                 await self._sandboxes.end(f"{name}/")
                 told = f"{condition.get('reason')}: {condition.get('message')}"
                 raise _failed(request, told)
-            self._note(request.run, statuses.wait_of(known, pod))
+            self._note(request.run, statuses.wait_of_all(known, pods, words))
+            if statuses.queue_of(known):
+                words = await self._kueue.words(cluster.link, known)
+                self._note(request.run, statuses.wait_of_all(known, pods, words))
             await self._hopeless(request, name)
+            if gathering.takes_too_long(pods):
+                await self._sandboxes.end(f"{name}/")
+                raise gathering.given_back(request, self._waits[request.run][0])
             if time.monotonic() - since_s > cluster.link.settings.pending_seconds:
                 await self._sandboxes.end(f"{name}/")
                 raise _failed(request, "its pod waited for longer than `pendingSeconds`")
-            before = asyncio.get_running_loop().time()
-            await cluster.change(name, within_s=LOOK_S)
-            seen = asyncio.get_running_loop().time() - before < LOOK_S
+            before, within_s = asyncio.get_running_loop().time(), min(LOOK_S, gathering.left_s)
+            await cluster.change(name, within_s=within_s)
+            seen = asyncio.get_running_loop().time() - before < within_s
 
-    async def _ended(self, cluster: Cluster, request: RunRequest, name: str, pod: Object) -> Object:
+    async def _ended(self, cluster: Cluster, request: RunRequest, name: str, pod: Object) -> None:
         """A pod that is over already: what may have worked in it is adopted, nothing else is."""
         handle = f"{name}/{statuses.name_of(pod)}"
         if statuses.unprepared(pod):
@@ -183,7 +207,6 @@ class Creating:
             fate = statuses.fate_of(pod, ours=False)
             await self._sandboxes.end(handle)
             raise _failed(request, f"its pod ended before anything began in it: {fate.cause.value}")
-        return pod
 
     async def _log(self, link: Link, pod: Object, container: str, *, whole: bool = False) -> str:
         name = statuses.name_of(pod)
@@ -221,16 +244,15 @@ class Creating:
             told = wait is not None and wait.reason != "Queued"
             if told and time.monotonic() - since_s > SURE_AFTER_S:
                 return
-            await asyncio.sleep(min(0.5, max(0.0, until_s - loop.time())))
+            await asyncio.sleep(min(0.5, max(0.01, until_s - loop.time())))
 
     def _waiting(self, request: RunRequest, since_s: float) -> Unavailable:
         since = time.strftime("%H:%M:%S", time.gmtime(since_s))
         wait, _ = self._waits.get(request.run, (None, 0.0))
         message = "it is being made" if wait is None else wait.message
-        known = wait is not None and wait.reason == statuses.UNSCHEDULABLE
         return Unavailable(
             f"{message} (since {since} UTC)",
-            reason=statuses.UNSCHEDULABLE if known else "Queued",
+            reason=wait.reason if wait is not None and wait.reason in statuses.TOLD else "Queued",
             retry_after_s=WAITS_AGAIN_S,
             hint="" if wait is None else wait.hint,
         )
@@ -259,6 +281,11 @@ class Creating:
                     account=absent,
                 ) from error
 
+    def _inert_s(self, link: Link, request: RunRequest) -> float:
+        """The first of several pods waits for the last one."""
+        waits_s = link.settings.gather_seconds if gangs.size(request.template) > 1 else 0.0
+        return self._settings.begin_s + waits_s
+
     def life_s(self, request: RunRequest) -> float:
         """The pod is ended then, whatever becomes of us: never before the task's own limit."""
         template, usual_s = request.template, self._settings.lifetime_s
@@ -271,11 +298,13 @@ class Creating:
 
 @contextmanager
 def _perhaps_made() -> Iterator[None]:
-    """Reasons such as RateLimited say that a create was not accepted: here, one was."""
+    """Reasons such as RateLimited say that a create was not accepted: here, one was, and is there
+    unless its end is confirmed.
+    """
     try:
         yield
     except Unavailable as error:
-        error.perhaps_made = True
+        error.perhaps_made = not isinstance(error, GivenBack)
         raise
 
 

@@ -1,4 +1,4 @@
-"""Ends Jobs with their pods, until the cluster itself says that both are gone. Called by
+"""Ends Jobs with their pods, until the cluster itself says that all are gone. Called by
 sandboxes.py.
 
 Nothing of ours holds them: no finalizer, so nobody has to be there for a namespace to be deleted.
@@ -14,12 +14,14 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.kubernetes.connection.client import Link
 from fleetctl.providers.kubernetes.connection.errors import asking, is_conflict, is_not_found
+from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME
 from fleetctl.providers.kubernetes.runs import statuses
 from fleetctl.providers.kubernetes.runs.cluster import Cluster
 
 END_S = 120.0  # to end one and hear that it is over
 SOON_S = 15.0  # for a pod to leave by itself: its guest ends what runs, in its usual grace
 LOOK_S = 10.0  # between two looks at what the watches still show
+UNSEEN_S = 1.0  # and at a pod that they do not show
 KEPT_MAX = 50_000
 LISTED_STILL_S = 60.0
 NOW_S = 1  # the grace of a pod that does not leave: 0 would only forget it
@@ -49,26 +51,45 @@ class Ends:
     def confirmed(self, handle: str) -> None:
         self._by_us[handle] = time.monotonic()
 
-    async def end(self, cluster: Cluster, job: str) -> None:
-        """Returns once Job and pod are confirmed gone; no error when they were gone before."""
+    async def end(self, cluster: Cluster, job: str, pod: str = "") -> None:
+        """Returns once Job and pods are confirmed gone; no error when they were gone before. pod:
+        the one that work may have begun in. It outlives its Job: the API server forgets that at
+        once, and its collector finds the pods later.
+        """
         what = f"job `{job}` cannot be ended"
         async with asking(what, deadline_s=END_S):
-            if not await self._deleted(cluster.link, job, cluster.job(job)):
-                return
+            await self._delete(cluster.link, job, cluster.job(job))
             loop = asyncio.get_running_loop()
             soon_s = loop.time() + SOON_S
-            while not cluster.is_clear(job):
+            late = False
+            while not await self._is_over(cluster, job, pod, asked=late):
                 late = loop.time() >= soon_s
                 if late:
-                    await self._hurry(cluster.link, cluster.pod_of(job))
-                    if await self._is_gone(cluster, job):
-                        return
-                await cluster.change(job, within_s=LOOK_S if late else SOON_S)
+                    for name in _shown(cluster, job, pod):
+                        await self._hurry(cluster.link, name)
+                unseen_s = UNSEEN_S if cluster.is_clear(job) else SOON_S
+                await cluster.change(job, within_s=LOOK_S if late else unseen_s)
 
-    async def _deleted(self, link: Link, job: str, known: Object | None) -> bool:
-        """False when the API server knows no such Job. Of the same name, another one is left alone:
-        its `uid` differs.
+    async def _is_over(self, cluster: Cluster, job: str, pod: str, *, asked: bool) -> bool:
+        """A pod counts as gone once a watch has told its end, or the API server says so now: what
+        the watches do not show may be there all the same. asked: they may be late, so what they
+        show is asked for too.
         """
+        if cluster.is_clear(job):
+            if not pod or cluster.is_told_gone(pod):
+                return True
+            others = {"labelSelector": f"{JOB_NAME}={job}"}
+            gone = await _is_gone(cluster.link, "pods", pod)
+            return gone and not await cluster.link.list("pods", others)
+        if not asked:
+            return False
+        for name in _shown(cluster, job, pod):
+            if not await _is_gone(cluster.link, "pods", name):
+                return False
+        return await _is_gone(cluster.link, "jobs", job)
+
+    async def _delete(self, link: Link, job: str, known: Object | None) -> None:
+        """Of the same name, another Job is left alone: its `uid` differs."""
         uid = statuses.uid_of(known or {})
         options: Object = {"propagationPolicy": "Background"}
         if uid:
@@ -77,34 +98,34 @@ class Ends:
             await link.delete("jobs", job, options)
         except Exception as error:
             if is_not_found(error):
-                return False
+                return
             if is_conflict(error):
                 raise Unavailable(
                     f"job `{job}` is another one by now", retry_after_s=1.0
                 ) from error
             raise
-        return True
 
-    async def _hurry(self, link: Link, pod: Object | None) -> None:
+    async def _hurry(self, link: Link, pod: str) -> None:
         """A pod that takes its whole grace: the run has had its own."""
-        if pod is None:
-            return
         try:
-            await link.delete("pods", statuses.name_of(pod), {"gracePeriodSeconds": NOW_S})
+            await link.delete("pods", pod, {"gracePeriodSeconds": NOW_S})
         except Exception as error:
             if not is_not_found(error) and not is_conflict(error):
                 raise
 
-    async def _is_gone(self, cluster: Cluster, job: str) -> bool:
-        """Asked for by name: a watch may be late."""
-        pod = cluster.pod_of(job)
-        wanted = [("jobs", job), *([("pods", statuses.name_of(pod))] if pod is not None else [])]
-        for plural, name in wanted:
-            try:
-                await cluster.link.get(plural, name)
-            except Exception as error:
-                if is_not_found(error):
-                    continue
-                raise
-            return False
-        return True
+
+def _shown(cluster: Cluster, job: str, pod: str) -> list[str]:
+    """Names of a Job's pods: of those that the watches show, and of the one that is known."""
+    shown = [statuses.name_of(it) for it in cluster.pods_of(job)]
+    return list(dict.fromkeys([*([pod] if pod else []), *shown]))
+
+
+async def _is_gone(link: Link, plural: str, name: str) -> bool:
+    """Asked for by name."""
+    try:
+        await link.get(plural, name)
+    except Exception as error:
+        if is_not_found(error):
+            return True
+        raise
+    return False

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.common.tasks import cancel
+from fleetctl.guest.nodes.names import node_of, whole_name
 from fleetctl.kubernetes.answers import ApiError
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.exec import ENDED_HINT, Entering, Place, Streams
@@ -20,7 +22,7 @@ from fleetctl.providers.kubernetes.manifests.entry import STATE_DIR, inside
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME
 from fleetctl.providers.kubernetes.runs import statuses
-from fleetctl.providers.kubernetes.runs.sandboxes import parts
+from fleetctl.providers.kubernetes.runs.handles import parts
 from fleetctl.providers.remote.sandboxes import exec
 
 CALL_S = 30.0
@@ -79,14 +81,14 @@ class KubernetesEntering:
     async def _pod(self, link: Link, place: Place) -> str:
         """Raises Refused when it is over."""
         job, name = parts(place.handle)
-        found = None
+        node, found = node_of(place.run), None
         try:
             async with asking(f"run `{place.run}` cannot be looked up", deadline_s=CALL_S):
-                if name:
+                if name and not node:
                     found = await link.get("pods", name)
                 else:
                     made = await link.list("pods", {"labelSelector": f"{JOB_NAME}={job}"})
-                    found = next(iter(made), None)
+                    found = next((pod for pod in made if statuses.node_of(pod) == node), None)
         except ApiError as error:
             if not is_not_found(error):
                 raise
@@ -98,6 +100,7 @@ class KubernetesEntering:
 
 
 def _words(place: Place, argv: tuple[str, ...]) -> list[str]:
+    place = replace(place, run=whole_name(place.run))  # each node is in a pod of its own
     given = [f"{name}={value}" for name, value in exec.variables(place).items()]
     words = exec.command(place, argv, work=f"{STATE_DIR}/work")
     return inside(["env", *given, *words])

@@ -1,7 +1,7 @@
 """The Jobs of our store in a cluster: looked up, told whose they are, followed, ended, listed.
 
-Made by provider.py; the shared part (providers/remote) asks it through its five verbs. A handle is
-`JOB/POD`: a run begins in that pod alone, and the Job is ended with all that it made.
+Made by provider.py; the shared part (providers/remote) asks it through its five verbs. A handle
+names Job and pod: a run begins in that pod alone, and the Job is ended with all that it made.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from fleetctl.providers.kubernetes.manifests.labels import JOB_NAME, selector, t
 from fleetctl.providers.kubernetes.runs import statuses, story, streams
 from fleetctl.providers.kubernetes.runs.cluster import Cluster
 from fleetctl.providers.kubernetes.runs.ends import Ends
+from fleetctl.providers.kubernetes.runs.handles import handle_of, parts
 from fleetctl.providers.kubernetes.runs.streams import Line
 from fleetctl.providers.kubernetes.runs.talk import Talk
 from fleetctl.providers.remote.runs.follower import SandboxOver
@@ -57,7 +58,7 @@ class JobSandboxes:
         self._tell = changed
         self._cluster: Cluster | None = None
         self._lines: dict[str, Line] = {}  # those that wait for another run of their pod
-        self._open: dict[str, set[Line]] = {}  # by Job, those that are followed
+        self._open: dict[str, set[tuple[str, Line]]] = {}  # by Job, the followed ones of its pods
         self._read: set[str] = set()  # handles whose pod's log was asked for what it tells
         self._opening = asyncio.Semaphore(OPENED_AT_ONCE)
         self._lock = asyncio.Lock()
@@ -81,12 +82,12 @@ class JobSandboxes:
         async with self._opening:  # only the opening stands in line
             line = await self._line(cluster.link, handle, pod, run, work, at)
         following = self._open.setdefault(job, set())
-        following.add(line)
+        following.add(place := (statuses.name_of(pod), line))
         try:
             async for data in line.frames():
                 yield data
         finally:
-            following.discard(line)
+            following.discard(place)
             if not following:
                 self._open.pop(job, None)
             if line.ended and line.takes_more:
@@ -96,6 +97,13 @@ class JobSandboxes:
 
     async def fate(self, handle: str) -> Fate | None:
         """Asked only when a stream is over: an informer's word that all is well may be old."""
+        fate = await self.look(handle)
+        if fate is not None and fate.cause is not Cause.UNKNOWN:
+            await self.end(handle)
+        return fate
+
+    async def look(self, handle: str) -> Fate | None:
+        """What became of its pod; ends nothing."""
         cluster = await self.cluster()
         job, name = parts(handle)
         ours = self.ends.by_us(handle)
@@ -108,21 +116,17 @@ class JobSandboxes:
         if pod is not None:
             if not ours and handle not in self._read:
                 return None  # the next stream reads what its log tells, and only then it goes
-            fate: Fate | None = statuses.fate_of(pod, ours=ours)
-        else:
-            fate = await self._fate_without_pod(cluster, job, name, ours=ours)
-        if fate is not None and fate.cause is not Cause.UNKNOWN:
-            await self.end(handle)
-        return fate
+            return statuses.fate_of(pod, ours=ours)
+        return await self._fate_without_pod(cluster, job, name, ours=ours)
 
     async def end(self, handle: str) -> None:
         """End the Job and its pod by their names, whatever a look-up says."""
         cluster = await self.cluster()
-        job, _ = parts(handle)
+        job, pod = parts(handle)
         self.ends.begun(handle)
         if (waiting := self._lines.pop(handle, None)) is not None:
             await waiting.channel.close()
-        await self.ends.end(cluster, job)
+        await self.ends.end(cluster, job, pod)
         self.ends.confirmed(handle)
         self._read.discard(handle)
 
@@ -272,7 +276,7 @@ class JobSandboxes:
         what = f"the pod of job `{job}` cannot be looked up"
         async with asking(what, deadline_s=self._settings.call_s):
             listed = await link.list("pods", {"labelSelector": f"{JOB_NAME}={job}"})
-        return next(iter(listed), None)
+        return next((pod for pod in listed if statuses.node_of(pod) == 0), None)
 
     async def _told(self, link: Link, handle: str, pod: str, run: str, at: At) -> bytes:
         """What the log of a pod that is over tells of a run."""
@@ -301,6 +305,8 @@ class JobSandboxes:
         condition = None if found is None else statuses.failed_condition(found)
         if condition is not None:
             return statuses.fate_of_job(condition)
+        if pod and found is not None and (found.get("spec") or {}).get("suspend"):
+            return Fate(Cause.PREEMPTED, "its Job was suspended, as Kueue does to preempt it")
         return Fate(Cause.UNKNOWN)
 
     def _refuse_stranded(self, pod: Object) -> None:
@@ -318,23 +324,12 @@ class JobSandboxes:
     def _changed(self, job: str) -> None:
         """Of a pod that is over nothing more comes, though its line may never break."""
         cluster = self._cluster
-        if cluster is not None and job in self._open:
-            pod = cluster.pod_of(job)
-            if pod is None or statuses.is_over(pod):
-                loop = asyncio.get_running_loop()
-                for line in self._open[job]:
-                    loop.call_later(LAST_WORDS_S, _cut, line)
+        if cluster is not None:
+            for name, line in self._open.get(job, ()):
+                pod = cluster.pod(job, name)
+                if pod is None or statuses.is_over(pod):
+                    asyncio.get_running_loop().call_later(LAST_WORDS_S, _cut, line)
         self._tell(job)
-
-
-def parts(handle: str) -> tuple[str, str]:
-    """(name of the Job, name of its pod or "")."""
-    job, _, pod = handle.partition("/")
-    return job, pod
-
-
-def handle_of(job: Object, pod: Object | None) -> str:
-    return f"{statuses.name_of(job)}/{statuses.name_of(pod or {})}"
 
 
 def guest_of(found: Object) -> str:

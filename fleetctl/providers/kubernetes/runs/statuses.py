@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.kubernetes.manifests.jobs import KUEUE_QUEUE, MAIN, PREPARE
+from fleetctl.providers.kubernetes.manifests.labels import JOB_INDEX
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
 
 # Reasons of a whole pod's status: its node went, or took its place back.
@@ -18,6 +21,9 @@ PULL = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 NEVER = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerError"})
 LATER = frozenset({"CreateContainerConfigError"})  # such as a Secret that is not there yet
 UNSCHEDULABLE = "Unschedulable"
+SECRET_MISSING = "SecretMissing"  # noqa: S105 - a reason
+TOLD = frozenset({UNSCHEDULABLE, SECRET_MISSING})  # what an object's status says as its reason
+_NO_SECRET = re.compile(r'secret "(?P<name>[^"]+)" not found')
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,30 @@ def name_of(found: Object) -> str:
 
 def uid_of(found: Object) -> str:
     return str((found.get("metadata") or {}).get("uid") or "")
+
+
+def nodes_of(job: Object) -> int:
+    """How many pods work as one attempt; 1 of a Job whose pods have no numbers."""
+    spec = job.get("spec") or {}
+    return int(spec.get("completions") or 1) if spec.get("completionMode") == "Indexed" else 1
+
+
+def node_of(pod: Object) -> int:
+    """Which of several nodes it is; 0 of a pod that has no number."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    return int(labels.get(JOB_INDEX) or 0)
+
+
+def queue_of(job: Object) -> str:
+    """Kueue's queue that is to admit it and has not; or empty."""
+    if not (job.get("spec") or {}).get("suspend"):
+        return ""
+    return str(((job.get("metadata") or {}).get("labels") or {}).get(KUEUE_QUEUE) or "")
+
+
+def is_placed(pod: Object) -> bool:
+    """Whether it holds a place on a node."""
+    return bool((pod.get("spec") or {}).get("nodeName")) and not is_over(pod)
 
 
 def is_leaving(found: Object) -> bool:
@@ -65,12 +95,26 @@ def failed_condition(job: Object) -> Object | None:
     return _condition(job, "Failed") or _condition(job, "FailureTarget")
 
 
+def wait_of_all(job: Object, pods: Sequence[Object], told: str) -> Wait:
+    """Why not all of a Job's pods run yet. told: what Kueue says of it, or ""."""
+    nodes, behind = nodes_of(job), [pod for pod in pods if not is_ready(pod)]
+    wait = wait_of(job, behind[0] if behind else None)
+    # What keeps one from running for good goes before what passes by itself.
+    for other in (wait_of(job, pod) for pod in behind[1:]):
+        wait = other if wait.reason == "Queued" else wait
+    message = f"{wait.message}: {told}" if told and queue_of(job) else wait.message
+    if nodes > 1 and pods:
+        ready = len(pods) - len(behind)
+        message = f"{ready} of {nodes} nodes run; {message}"
+    return Wait(wait.reason, message, wait.hint)
+
+
 def wait_of(job: Object, pod: Object | None) -> Wait:
     """Why a Job has no running pod yet."""
     if (job.get("spec") or {}).get("suspend"):
-        queue = ((job.get("metadata") or {}).get("labels") or {}).get(KUEUE_QUEUE)
+        queue = queue_of(job)
         if queue:
-            return Wait("Queued", f"waiting for Kueue's queue `{queue}` to admit it")
+            return Wait("Queued", f"waits for admission in Kueue's queue `{queue}`")
         return Wait("Queued", "its Job is suspended", "kubectl patch it, if nobody else will")
     if pod is None:
         return Wait("Queued", "waiting for the Job controller to make its pod")
@@ -82,12 +126,25 @@ def wait_of(job: Object, pod: Object | None) -> Wait:
     for name in (PREPARE, MAIN):
         waiting = (_container(pod, name).get("state") or {}).get("waiting") or {}
         reason = str(waiting.get("reason") or "")
+        message = str(waiting.get("message") or reason)
+        if (absent := _NO_SECRET.search(message)) is not None:
+            return _secret_missing(pod, absent["name"])
         if reason in PULL | NEVER | LATER:
-            return Wait(reason, str(waiting.get("message") or reason))
+            return Wait(reason, message)
     if "running" in (_container(pod, PREPARE).get("state") or {}):
         return Wait("Queued", "installing its packages")
     node = (pod.get("spec") or {}).get("nodeName")
     return Wait("Queued", f"its pod begins on node `{node}`" if node else "waiting for a node")
+
+
+def _secret_missing(pod: Object, name: str) -> Wait:
+    """Its kubelet looks again by itself."""
+    namespace = str((pod.get("metadata") or {}).get("namespace") or "default")
+    return Wait(
+        SECRET_MISSING,
+        f"namespace `{namespace}` has no Secret `{name}`, which `fromProvider` names",
+        f"kubectl create secret generic {name} -n {namespace} --from-literal=VARIABLE=...",
+    )
 
 
 def unprepared(pod: Object) -> bool:

@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
-from fleetctl.providers.local.assets import pythons, system
+from fleetctl.providers.local.assets import pythons, shelf, system
 from fleetctl.providers.local.assets.pythons import Base
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
@@ -105,10 +105,12 @@ async def _environment(layout: Layout, image: Image, base: Base, job: Path | Non
     log = directory.with_suffix(".log")
     if job is not None:
         link(job, log)
-    if not interpreter.exists():
-        async with _held(layout.environments / f"{key}.lock"):
+    # Noted anew with each use, so that what is used stays; see assets/caches.py.
+    if not shelf.use(directory, interpreter):
+        async with _held(shelf.lock_of(directory)) as lock:
             if not interpreter.exists():
                 await _build(uv, directory, image, base, log)
+            os.utime(lock)
     return _shown(layout, directory, base)
 
 
@@ -188,7 +190,7 @@ def _hidden_base(layout: Layout, base: str) -> list[str]:
 
 
 @asynccontextmanager
-async def _held(path: Path) -> AsyncIterator[None]:
+async def _held(path: Path) -> AsyncIterator[Path]:
     """Hold a lock file, also against other processes, without blocking the event loop."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -198,6 +200,6 @@ async def _held(path: Path) -> AsyncIterator[None]:
                 break
             except BlockingIOError:
                 await asyncio.sleep(LOCK_PAUSE_S)
-        yield
+        yield path
     finally:
         os.close(handle)

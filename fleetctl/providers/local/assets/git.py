@@ -11,6 +11,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
+from fleetctl.providers.local.assets import shelf
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 from fleetctl.providers.paths import make_private
@@ -25,7 +26,7 @@ async def checkout(layout: Layout, source: GitSource) -> tuple[Path, str]:
     commit = await git.resolve(source)
     key = sha256(f"{source.url}\n{commit}\n{source.submodules}".encode()).hexdigest()[:24]
     tree = cache / key
-    if tree.exists():
+    if shelf.use(tree, tree):
         return tree, commit
     building = cache / f".{key}.{os.getpid()}"
     await asyncio.to_thread(remove_tree, str(building))
@@ -34,6 +35,7 @@ async def checkout(layout: Layout, source: GitSource) -> tuple[Path, str]:
     await asyncio.to_thread(remove_tree, str(building / ".git"))
     if not tree.exists():
         building.rename(tree)
+    os.utime(shelf.lock_of(tree))
     return tree, commit
 
 

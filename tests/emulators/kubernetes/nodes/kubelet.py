@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import ipaddress
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,13 +15,15 @@ from typing import Any
 from tests.emulators.kubernetes.api.writes.deleting import Deletion, delete
 from tests.emulators.kubernetes.api.writes.writing import Writer
 from tests.emulators.kubernetes.controllers.working import Queue, Recorder
+from tests.emulators.kubernetes.nodes.names import Names
 from tests.emulators.kubernetes.nodes.pod_runner import PodRunner
 from tests.emulators.kubernetes.store.objects import Event
 
 Object = dict[str, Any]
 PODS = ("", "pods")
 Where = tuple[str, str]
-FIRST_IP = ipaddress.IPv4Address("127.10.0.1")  # all of 127/8 is this machine
+# All of 127/8 is this machine; clusters of processes side by side have networks of their own.
+FIRST_IP = ipaddress.IPv4Address("127.10.0.1") + 2**16 * (os.getpid() % 80)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Kubelet:
         self.runs: list[Run] = []
         self.lost_nodes: dict[str, bool] = {}  # name: whether its processes go on
         self._ips: dict[str, str] = {}
+        self.names = Names(writer.store, directory / "hosts", address=self.pod_ip)
         self.images: dict[str, Image] = {}
         self.missing: dict[str, str] = {}
         self.retry_s, self.backoff_scale = 1.0, 1.0

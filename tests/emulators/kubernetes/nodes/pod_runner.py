@@ -174,7 +174,7 @@ class PodRunner:
             {**self._kubelet.environment(), **image.env, "HOSTNAME": self._hostname(), **env},
             self._hostname(),
             image.entrypoint,
-            image.files,
+            {**image.files, **self._kubelet.names.files(self.pod)},
         )
         container = Container(one, start, restarts=restarts)
         before = self.containers.get(one["name"])

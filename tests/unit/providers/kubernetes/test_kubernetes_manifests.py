@@ -16,9 +16,10 @@ from fleetctl.providers.kubernetes.manifests.labels import tags_of
 from fleetctl.providers.prices.own import usd_per_s
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
+from fleetctl.specs.blocks.prices import Prices
 from fleetctl.specs.blocks.resources import Resources
 from fleetctl.specs.blocks.template import Template
-from fleetctl.specs.kinds.provider import Prices, ProviderSpec
+from fleetctl.specs.kinds.provider import ProviderSpec
 
 CONFIG_MAP_BYTES_MAX = 1024 * 1024
 
@@ -85,7 +86,8 @@ def test_what_a_provider_object_says_is_in_the_pod() -> None:
         "ephemeral-storage": str(2 * 1024**3),
         "nvidia.com/gpu": "2",
     }
-    assert {"name": "fleetctl-shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
+    [shared] = [it for it in pod["volumes"] if it["name"] == "fleetctl-shm"]
+    assert shared["emptyDir"]["medium"] == "Memory"
 
 
 @pytest.mark.parametrize(
@@ -104,13 +106,35 @@ def test_an_image_is_taken_as_it_is_or_a_plain_python(template: dict[str, Any], 
 
 
 @pytest.mark.parametrize(
-    "image",
-    [{"apt": ["git"]}, {"run": ["true"]}, {"registry": "a", "pip": ["b"]}, {"snapshot": "x"}],
+    ("image", "steps"),
+    [
+        (
+            {"apt": ["git", "jq"], "pip": ["a>=1"], "run": ["echo 'x' >/x"]},
+            "FROM python:3.12-slim-bookworm\n"
+            "RUN apt-get update && apt-get install -y --no-install-recommends git jq\n"
+            "RUN pip install 'a>=1'\n"
+            "RUN echo 'x' >/x\n",
+        ),
+        ({"run": ["true"]}, "FROM python:3.12-slim-bookworm\nRUN true\n"),
+        ({"registry": "a", "pip": ["b"]}, "FROM a\nRUN pip install b\n"),
+        ({"run": ["true\nfalse"]}, None),
+        ({"registry": "a", "python": "3.11"}, None),
+        ({"snapshot": "x"}, None),
+    ],
 )
-def test_what_only_a_build_could_make_is_refused_with_a_way_out(image: dict[str, Any]) -> None:
+def test_what_only_a_build_could_make_is_refused_with_a_way_out(
+    image: dict[str, Any], steps: str | None
+) -> None:
+    """Where one line can, the hint is the command that builds it."""
     with pytest.raises(Refused) as caught:
         job({"image": image})
     assert caught.value.hint
+    _, _, line = caught.value.hint.partition(": printf ")
+    assert bool(line) == (steps is not None), caught.value.hint
+    if steps is not None:
+        command, _, builder = line.rpartition(" | ")
+        said = subprocess.run(["sh", "-c", f"printf {command}"], capture_output=True, text=True)
+        assert (said.stdout, builder) == (steps, "docker build -t REGISTRY/NAME -")
 
 
 def test_the_guest_fits_into_one_config_map_whose_name_is_its_content() -> None:

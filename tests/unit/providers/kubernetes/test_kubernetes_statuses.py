@@ -49,6 +49,18 @@ def test_a_wait_is_told_in_the_words_of_who_keeps_it_waiting() -> None:
     )
     pulling = pod("Pending", main={"waiting": {"reason": "ImagePullBackOff", "message": "no x"}})
     assert statuses.wait_of(job, pulling) == statuses.Wait("ImagePullBackOff", "no x")
+    absent = pod(
+        "Pending",
+        main={
+            "waiting": {
+                "reason": "CreateContainerConfigError",
+                "message": 'secret "kept" not found',
+            }
+        },
+    )
+    missing = statuses.wait_of(job, absent)
+    assert (missing.reason, "`kept`" in missing.message) == ("SecretMissing", True)
+    assert missing.hint.startswith("kubectl create secret generic kept -n default")
     queued = {
         "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}},
         "spec": {"suspend": True},

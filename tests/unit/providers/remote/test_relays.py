@@ -16,7 +16,7 @@ from fleetctl.providers.remote.relay.outbox import Outbox
 from fleetctl.providers.remote.relay.relays import Relays
 from fleetctl.providers.remote.runs.follower import Pace, SandboxOver
 
-LONG_S = 60.0  # far more than anything here takes
+LONG_S = 300.0  # far more than anything here takes
 QUICK = Pace(retry_initial_s=0.01, retry_max_s=0.05)
 PIECES = 20
 

@@ -1,0 +1,1 @@
+"""When the state is to be backed up."""

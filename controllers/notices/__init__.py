@@ -1,0 +1,1 @@
+"""What is worth a notice, and what it says."""

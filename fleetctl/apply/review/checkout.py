@@ -1,0 +1,171 @@
+"""Two revisions as directories that live as long as a plan takes. Called by sides.py.
+
+Both are written whole: a manifest may name any file beside it. What both have alike is one file of
+two names.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.apply.review.repository import Blob, Commit, Repository
+from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.common.text import did_you_mean
+from fleetctl.manifest.files.documents import Document, is_address, read_documents
+
+FILES_MAX = 200_000
+# Of both trees together, what they share once: a laptop's /tmp has room for it.
+BYTES_MAX = 1 << 30
+_LINK = "120000"
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One revision in a directory. paths: of its files, below that."""
+
+    commit: Commit
+    root: Path
+    paths: frozenset[str]
+
+    def has(self, path: str) -> bool:
+        """Whether a file, or a directory with files, is there. path: "" is the whole."""
+        return path in self.paths or (self.root / path).is_dir()
+
+    def documents(
+        self, names: Sequence[tuple[str, str]], *, recursive: bool = False, role: str = ""
+    ) -> list[Document]:
+        """The texts of these (path in the tree, as a person wrote it), where they are there."""
+        found: list[Document] = []
+        for path, said in names:
+            whole = str(self.root / path) if path else str(self.root)
+            if not self.has(path):
+                continue
+            for it in read_documents([whole], recursive=recursive, may_be_empty=True):
+                shown = said.rstrip("/") + it.path[len(whole) :]
+                found.append(it._replace(path=posixpath.normpath(shown), role=role))
+        return found
+
+
+@contextmanager
+def checked_out(repository: Repository, commits: Sequence[Commit]) -> Iterator[list[Tree]]:
+    """The trees, in order. Raises Refused for what is too much, or not there."""
+    listed = [repository.files(commit) for commit in commits]
+    sizes = {blob.digits: blob.size for blobs in listed for blob in blobs}
+    if len(sizes) > FILES_MAX or sum(sizes.values()) > BYTES_MAX:
+        raise Refused(
+            f"the two revisions hold {len(sizes):,} files of {sum(sizes.values()) >> 20:,} MiB;"
+            f" at most {FILES_MAX:,} of {BYTES_MAX >> 20:,} MiB are compared",
+            hint="keep manifests in a repository of their own, and data out of git",
+        )
+    with tempfile.TemporaryDirectory(prefix="fleetctl-review-") as room:
+        # As the loader will have it: macOS's /tmp is a link.
+        place = Path(room).resolve()
+        roots = [place / str(number) for number in range(len(commits))]
+        _write(repository, listed, roots)
+        yield [
+            Tree(commit, root, frozenset(it.path for it in blobs))
+            for commit, root, blobs in zip(commits, roots, listed, strict=True)
+        ]
+
+
+def named(repository: Repository, trees: Sequence[Tree], names: Sequence[str]) -> list[str]:
+    """Each path that a person wrote, below the tree's root. Raises UsageError for what cannot be in
+    a repository, NotFound for what is in none of the trees.
+    """
+    found = []
+    for name in names:
+        if name == "-" or is_address(name):
+            raise UsageError(
+                f"`-f {name}` has no revisions",
+                hint="with --diff-from, -f names files and directories of the repository",
+            )
+        path = _inside(repository, name)
+        if not any(tree.has(path) for tree in trees):
+            known = sorted({posixpath.dirname(it) for tree in trees for it in tree.paths} - {""})
+            known += [it for it in trees[-1].paths if posixpath.dirname(it) == ""]
+            said = " nor in ".join(tree.commit.shown for tree in reversed(trees))
+            raise NotFound(f"`{name}` is not in {said}", hint=did_you_mean(path, known))
+        found.append(path)
+    return found
+
+
+def _inside(repository: Repository, name: str) -> str:
+    if posixpath.isabs(name):
+        top = os.path.realpath(repository.top or ".")
+        path = os.path.relpath(os.path.realpath(name), top)
+    else:
+        path = posixpath.normpath(posixpath.join(repository.prefix, name))
+    if path.split("/")[0] == "..":
+        raise UsageError(
+            f"`{name}` is outside of the repository", hint="name what two revisions of it hold"
+        )
+    return "" if path == "." else path
+
+
+def _write(repository: Repository, listed: Sequence[Sequence[Blob]], roots: Sequence[Path]) -> None:
+    wanted: dict[str, list[tuple[Path, Blob]]] = {}
+    directories: set[str] = set()
+    for blobs, root in zip(listed, roots, strict=True):
+        root.mkdir()
+        for blob in blobs:
+            if _is_plain(blob.path):
+                wanted.setdefault(blob.digits, []).append((root, blob))
+                directories.add(os.path.dirname(root / blob.path))  # noqa: PTH120 - as text
+    for directory in sorted(directories):
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103 - as text
+    links: list[tuple[Path, Blob, bytes]] = []
+    with tempfile.TemporaryFile() as stream:
+        for digits, content in repository.read_into([*wanted], stream):
+            links += _placed(wanted[digits], content)
+    _links(links)
+
+
+def _placed(
+    places: Sequence[tuple[Path, Blob]], content: bytes
+) -> Iterator[tuple[Path, Blob, bytes]]:
+    """One blob under all its names; what is a link is told instead."""
+    first = ""
+    for root, blob in places:
+        if blob.mode == _LINK:
+            yield root, blob, content
+            continue
+        target = f"{root}/{blob.path}"
+        if first and _linked(first, target):
+            continue
+        with open(target, "wb") as file:
+            file.write(content)
+        first = target
+
+
+def _linked(first: str, target: str) -> bool:
+    """False where a file system has no further name for it."""
+    try:
+        os.link(first, target)
+    except OSError:
+        return False
+    return True
+
+
+def _links(found: Sequence[tuple[Path, Blob, bytes]]) -> None:
+    """One that leads out of the tree would show what no revision holds: it is left out."""
+    made: list[tuple[Path, str]] = []
+    for root, blob, content in found:
+        link, target = f"{root}/{blob.path}", os.fsdecode(content)
+        if target and "\0" not in target and not os.path.lexists(link):
+            Path(link).symlink_to(target)
+            made.append((root, link))
+    for root, link in made:
+        if not Path(os.path.realpath(link)).is_relative_to(root):
+            Path(link).unlink()
+
+
+def _is_plain(path: str) -> bool:
+    """False for names that would leave the tree: git writes none, and somebody else may."""
+    parts = path.split("/")
+    return not any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)

@@ -1,0 +1,192 @@
+"""Compares two revisions of a repository: their objects, what they cost, and what is at risk.
+
+Called by the CLI. Decides nothing itself: changes come from propose.py, costs from the planner.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from fleetctl.apply.change import CREATED, UNCHANGED, Change
+from fleetctl.apply.cost.forecast import costs_of
+from fleetctl.apply.cost.report import ObjectPlan
+from fleetctl.apply.policies.given import judged_by, policies_in, refuse_wrong
+from fleetctl.apply.predictions.policies import wrong_in
+from fleetctl.apply.review.again import units_of
+from fleetctl.apply.review.budgets import budgets_of
+from fleetctl.apply.review.checkout import Tree, checked_out, named
+from fleetctl.apply.review.live import Live, live_of
+from fleetctl.apply.review.repository import Commit, repository_of
+from fleetctl.apply.review.review import Bill, Review, Reviewed, Turn
+from fleetctl.apply.review.risks import in_order, of_changes, risks_of
+from fleetctl.apply.review.sides import Room, Side, changes_between, side_of
+from fleetctl.controllers.model import Resource
+from fleetctl.manifest.document.namespaces import Chosen
+from fleetctl.manifest.files.documents import MANIFEST, VALUES, Document
+from fleetctl.specs.kinds.registry import KINDS
+
+# The texts of a side, with what `--set` says. lenient: what this side does not know is left out.
+Settle = Callable[[list[Document], bool], list[Document]]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """before, after: revisions. files, values: as a person wrote them. home: of a store that is
+    looked at, too.
+    """
+
+    directory: Path
+    before: str
+    after: str
+    files: tuple[str, ...]
+    values: tuple[str, ...]
+    recursive: bool
+    namespace: Chosen
+    settle: Settle
+    policies: tuple[str, ...] = ()
+    home: Path | None = None
+
+
+def compare(asked: Asked) -> Review:
+    """Raises ManifestErrors for what is wrong on the new side, NotFound and Refused for what the
+    clone does not have.
+    """
+    repository = repository_of([asked.directory, *map(_directory_of, asked.files[:1])])
+    named_before, after = repository.commit(asked.before), repository.commit(asked.after)
+    before = repository.parting(named_before, after)
+    with (
+        checked_out(repository, (before, after)) as (old_tree, new_tree),
+        tempfile.TemporaryDirectory(prefix="fleetctl-review-") as home,
+    ):
+        trees = (old_tree, new_tree)
+        files = list(zip(named(repository, trees, asked.files), asked.files, strict=True))
+        values = list(zip(named(repository, trees, asked.values), asked.values, strict=True))
+        room = Room(Path(home), asked.namespace, float(after.at_s))
+        new = _side(new_tree, files, values, asked, room, lenient=False)
+        if new.wrong is not None:
+            raise new.wrong
+        refuse_wrong(new.manifests, wrong_in)
+        beside = list(zip(named(repository, trees, asked.policies), asked.policies, strict=True))
+        texts = new_tree.documents(beside, recursive=True)
+        policies = policies_in(texts, wrong_in) if texts else []
+        old = _side(old_tree, files, values, asked, room, lenient=True)
+        changes = changes_between(old, new, room.at_s)
+        gone = _gone(old, new)
+        changes = judged_by(new.stored, changes, policies, room.at_s, partial(costs_of, new.report))
+        live = None if asked.home is None else live_of(asked.home, new, [it.key for it in gone])
+    found = _review(before, after, old, new, changes, gone, live)
+    return found if named_before == before else replace(found, asked=named_before)
+
+
+def _directory_of(name: str) -> Path:
+    """The nearest directory that is there: what a person names may be in one revision alone."""
+    place = Path(name).absolute()
+    return next(it for it in (place, *place.parents) if it.is_dir())
+
+
+def _side(
+    tree: Tree,
+    files: Sequence[tuple[str, str]],
+    values: Sequence[tuple[str, str]],
+    asked: Asked,
+    room: Room,
+    *,
+    lenient: bool,
+) -> Side:
+    documents = [
+        *tree.documents(files, recursive=asked.recursive, role=MANIFEST),
+        *tree.documents(values, role=VALUES),
+    ]
+    return side_of(asked.settle(documents, lenient), tree.root, room)
+
+
+def _gone(old: Side, new: Side) -> list[Resource]:
+    """Objects that the new side does not declare. A volume that only was named stays."""
+    there = new.by_key
+    rows = (old.stored.resources.get(it.kind, it.name, it.namespace) for it in old.manifests)
+    return [row for row in rows if row is not None and row.key not in there]
+
+
+def _review(
+    before: Commit,
+    after: Commit,
+    old: Side,
+    new: Side,
+    changes: Sequence[Change],
+    gone: Sequence[Resource],
+    live: Live | None,
+) -> Review:
+    planned_before = {it.change.key: it for it in old.report.objects}
+    planned = {it.change.key: it for it in new.report.objects}
+    moving = [it for it in changes if it.outcome != UNCHANGED]
+    objects = [_reviewed(it, planned_before.get(it.key), planned.get(it.key)) for it in moving]
+    objects += [_deleted(it, planned_before.get(it.key)) for it in gone]
+    found = Review(
+        before,
+        after,
+        tuple(sorted(objects, key=_order)),
+        Bill(old.report.now, new.report.now, known_before=old.wrong is None),
+        unchanged=len(changes) - len(moving),
+        budgets=live.budgets if live is not None else budgets_of(new.report),
+        prices=new.report.sources,
+        warnings=tuple(_warnings(before, old, new)),
+        live=live is not None,
+    )
+    rows = {it.after.key: it.after for it in changes} | {it.key: it for it in gone}
+    risks = risks_of(found, rows, new.report, live)
+    return replace(found, risks=tuple(in_order([*risks, *of_changes(moving)])))
+
+
+def _order(it: Reviewed) -> tuple[int, str]:
+    return (Turn.DELETED, Turn.CHANGED, Turn.CREATED).index(it.turn), it.key
+
+
+def _reviewed(change: Change, old: ObjectPlan | None, new: ObjectPlan | None) -> Reviewed:
+    created = change.outcome == CREATED
+    units = units_of(change.before, change.after)
+    return Reviewed(
+        change.key,
+        Turn.CREATED if created else Turn.CHANGED,
+        fields=change.fields,
+        notes=() if new is None else new.notes,
+        unit=KINDS[change.after.kind].unit,
+        units=units,
+        total=None if new is None or new.work is None else new.work.to_run,
+        before=None if old is None or old.work is None else old.work.now,
+        after=None if new is None or new.work is None else new.work.now,
+        standing="" if new is None or new.warm is None else new.warm.sentence,
+        where="" if new is None else _where(new),
+    )
+
+
+def _deleted(row: Resource, old: ObjectPlan | None) -> Reviewed:
+    return Reviewed(
+        row.key,
+        Turn.DELETED,
+        unit=KINDS[row.kind].unit,
+        units=units_of(row, None),
+        before=None if old is None or old.work is None else old.work.now,
+    )
+
+
+def _where(planned: ObjectPlan) -> str:
+    taken: Counter[str] = Counter()
+    for place in planned.work.places if planned.work is not None else ():
+        taken[place.judged.provider] += place.units
+    return ", ".join(f"{name} {count:,}" for name, count in taken.items() if count)
+
+
+def _warnings(before: Commit, old: Side, new: Side) -> Iterator[str]:
+    if old.wrong is not None:
+        first = str(old.wrong).splitlines()[0].removeprefix("error: ")
+        yield (
+            f"the manifests of {before.shown} cannot be read, so everything is shown as new and"
+            f" nothing is known of the cost before: {first}"
+        )
+    yield from (text for manifest in new.manifests for text in manifest.warnings)
+    yield from (it.warning for it in new.looked.values() if it.warning)

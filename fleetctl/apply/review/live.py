@@ -1,0 +1,74 @@
+"""What a store says of the new side: running work that would end, and what is left of budgets.
+
+Called by compare.py when a person asks for it, for then the same revisions give another report
+tomorrow. Reads the store as `plan` does; needs no controller.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fleetctl.apply.change import PRUNED, Change
+from fleetctl.apply.cost.offers import market_of
+from fleetctl.apply.cost.plan import report
+from fleetctl.apply.impact import impact_on
+from fleetctl.apply.propose import propose
+from fleetctl.apply.request.options import Order, declared_in, parallelism_of
+from fleetctl.apply.review.sides import Side
+from fleetctl.common.clock import SystemClock
+from fleetctl.engine.capacity.prices import KIND as PROVIDER
+from fleetctl.specs.kinds.registry import dump_spec, find_kind
+from fleetctl.specs.values.namespaces import split_key
+from fleetctl.stores.base import Stored
+from fleetctl.stores.read.read_only import open_readonly
+from fleetctl.tracking.sources import Sources
+from fleetctl.wiring.accounts import Accounts
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """stopped: of each object, how many running units would end. budgets: sentences."""
+
+    stopped: Mapping[str, int]
+    budgets: tuple[str, ...]
+
+
+def live_of(home: Path, new: Side, gone: Sequence[str]) -> Live:
+    """gone: keys of objects that the new side has no more."""
+    now_s = SystemClock().now_s()
+    with open_readonly(home) as stored:
+        accounts = Accounts(home, store_id=stored.store_id, notify=_nobody)
+        for resource in stored.resources.living(PROVIDER):
+            accounts.open(resource.name, json.loads(resource.spec))
+        for name, spec in declared_in(new.manifests).items():
+            accounts.open(name, json.loads(dump_spec(spec)))
+        order = replace(
+            new.order, parallelism=parallelism_of(accounts.backends), sources=Sources(home)
+        )
+        changes = propose(stored, new.manifests, order, now_s)
+        changes += _pruned(stored, gone, order, now_s)
+        market = market_of(stored, changes, accounts.backends)
+        found = report(stored, changes, market, now_s)
+    caps = {cap.sentence for it in found.objects if it.work for cap in it.work.caps}
+    stopped = {it.key: len(it.destroyed) for it in changes}
+    return Live({key: count for key, count in stopped.items() if count}, tuple(sorted(caps)))
+
+
+def _pruned(stored: Stored, gone: Sequence[str], order: Order, now_s: float) -> list[Change]:
+    found = []
+    for key in gone:
+        word, name, namespace = split_key(key)
+        kind = find_kind(word)
+        row = None if kind is None else stored.resources.get(kind.name, name, namespace)
+        if row is not None:
+            doomed = replace(row, deleted_at_s=now_s)
+            impact = impact_on(stored, doomed, order)
+            found.append(Change(PRUNED, row, doomed, impact=impact))
+    return found
+
+
+def _nobody(run: str) -> None:
+    """Nothing is started here, so nobody waits for news of a run."""

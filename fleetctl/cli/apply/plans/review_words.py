@@ -1,0 +1,57 @@
+"""Phrases of a review that its screen and its comment share. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fleetctl.apply.review.review import Bill, Review, Reviewed, Turn
+from fleetctl.common.text import and_more, plural, usd
+
+KEYS_SHOWN_MAX = 20
+KEYS_ON_SCREEN_MAX = 3
+
+
+class Group(NamedTuple):
+    """Risks of which one thing is said. key: of their objects, as a list, or ""."""
+
+    sort: str
+    keys: tuple[str, ...]
+    sentence: str
+
+    @property
+    def key(self) -> str:
+        return and_more(list(self.keys), most=KEYS_ON_SCREEN_MAX)
+
+
+def grouped(found: Review) -> list[Group]:
+    """The risks, in order; of which one thing is said together."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for risk in found.risks:
+        groups.setdefault((risk.sort.value, risk.sentence), []).append(risk.key)
+    return [
+        Group(sort, tuple(key for key in keys if key), sentence)
+        for (sort, sentence), keys in groups.items()
+    ]
+
+
+def delta(bill: Bill) -> str:
+    """`+$12.40`, `upper bound -$3.00`, or that nobody knows."""
+    changed = bill.difference
+    if changed is None:
+        return "cost difference unknown"
+    if not round(changed, 2):
+        return "cost unchanged"
+    bound = "upper bound " if bill.bounds else ""
+    return f"{bound}{'+' if changed > 0 else '-'}{usd(abs(changed))}"
+
+
+def units(it: Reviewed) -> str:
+    """`12 to run again, 4 new, 96 kept`."""
+    if it.units is None or it.turn is Turn.DELETED:
+        return ""
+    if it.units.kept is None:
+        return f"{it.unit}s unknown" if it.total is None else plural(it.total, it.unit)
+    counts = (("to run again", it.units.again), ("new", it.units.new), ("gone", it.units.gone))
+    parts = [f"{count:,} {word}" for word, count in counts if count]
+    parts += [f"{it.units.kept:,} kept"] if it.units.kept else []
+    return ", ".join(parts)

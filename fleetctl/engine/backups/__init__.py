@@ -1,0 +1,1 @@
+"""Copies of the state that are made when the settings say so."""

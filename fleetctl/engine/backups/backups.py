@@ -1,0 +1,125 @@
+"""Backups on a schedule: what controllers/backups says is due is made by another process, and what
+became of it is written to the status of the settings.
+
+A moment is done when the copy is whole and that is written down; a controller that ends in between
+makes another copy, which harms nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fleetctl.common.errors import FleetctlError
+from fleetctl.controllers.backups.decide import (
+    Memory,
+    block_of,
+    due,
+    failed,
+    memory_of,
+    retry_s,
+    succeeded,
+)
+from fleetctl.engine.backups.status import KEY, latest
+from fleetctl.engine.execute.retention import Unreadable, settings_in
+from fleetctl.engine.execute.secrets import Found
+from fleetctl.specs.kinds.settings import BackupSettings
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from fleetctl.controllers.model import Resource
+    from fleetctl.engine.shared.state import State
+
+log = logging.getLogger("fleetctl.engine")
+
+# A clock that is moved, settings that are written and a machine that slept are noticed within this.
+BEAT_S = 30.0
+ERROR_CHARS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """url: of the backup, an absolute path or a URL. dropped: how many older ones went."""
+
+    url: str
+    bytes: int
+    dropped: int = 0
+
+
+# Makes one: where to, how many stay, variables that it gets beside ours. Raises FleetctlError.
+Make = Callable[[str, int, Mapping[str, str]], Awaitable[Made]]
+Secrets = Callable[[tuple[str, ...], str], Found]
+
+
+class Backups:
+    """make: None = this engine makes none. secrets: finds values."""
+
+    def __init__(self, state: State, *, make: Make | None, secrets: Secrets) -> None:
+        self._state, self._make, self._secrets = state, make, secrets
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody must be there for the next one."""
+        found = self._settings() if self._make is not None else None
+        return found is not None and not found[1].suspend
+
+    async def tend(self) -> None:
+        while True:
+            look_s = await self.look()
+            wait_s = BEAT_S if look_s is None else look_s - self._state.clock.now_s()
+            await asyncio.sleep(min(max(wait_s, 0.0), BEAT_S))
+
+    async def look(self) -> float | None:
+        """Make what is due. When to look again; None: nothing is planned."""
+        found = self._settings()
+        if found is None or self._make is None:
+            return None
+        row, spec = found
+        kept, now_s = latest(self._state, json.loads(row.status or "{}")), self._state.clock.now_s()
+        if not kept:
+            return None  # its first pass is to come, which notes from when on moments count
+        memory = memory_of(kept, spec, written_s=row.created_at_s, now_s=now_s)
+        next_one = due(spec, memory, now_s)
+        if next_one.for_s is None:
+            return next_one.look_s
+        try:
+            made = await self._make(spec.to, spec.keep, self._values(spec))
+        except FleetctlError as error:
+            text = f"{error}; {error.hint}" if error.hint else str(error)
+            memory = failed(memory, self._state.clock.now_s(), text[:ERROR_CHARS_MAX])
+            log.warning("backup failed", extra={"error": str(error)})
+            self._tell(row, spec, memory, "BackupFailed", f"the backup failed: {memory.error}")
+            return retry_s(memory)
+        now_s = self._state.clock.now_s()
+        memory = succeeded(memory, next_one.for_s, now_s, made.url, made.bytes)
+        went = f", {made.dropped} older let go of" if made.dropped else ""
+        self._tell(row, spec, memory, "BackedUp", f"{made.url} is written{went}")
+        return spec.times.next_s(memory.decided_s)
+
+    def _settings(self) -> tuple[Resource, BackupSettings] | None:
+        try:
+            found = settings_in(self._state)
+        except Unreadable as error:
+            log.warning("backups wait", extra={"error": str(error)})
+            return None
+        if found is None or found[1].backup is None:
+            return None
+        return found[0], found[1].backup
+
+    def _values(self, spec: BackupSettings) -> Mapping[str, str]:
+        if spec.secret is None:
+            return {}
+        return self._secrets((spec.secret,), DEFAULT_NAMESPACE).values
+
+    def _tell(
+        self, row: Resource, spec: BackupSettings, memory: Memory, reason: str, text: str
+    ) -> None:
+        """The pass over the settings makes it durable."""
+        state = self._state
+        state.settings_status[KEY] = block_of(spec, memory)
+        state.say(row.uid, reason, text, kind="Warning" if memory.error else "Normal")
+        state.poke(row.uid)

@@ -1,0 +1,1 @@
+"""Notices: written with what they tell of, and delivered beside the ticks."""

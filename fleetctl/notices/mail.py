@@ -1,0 +1,97 @@
+"""A notice as a mail. Blocking; send.py gives it a thread.
+
+Over TLS or not at all, but to this machine: `smtps://` from the first byte, `smtp://` by STARTTLS.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import socket
+import ssl
+from collections.abc import Sequence
+from email.message import EmailMessage
+from email.utils import formatdate
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from fleetctl.controllers.notices.message import Message
+from fleetctl.notices.outcome import TAKEN, Outcome
+from fleetctl.notices.request import LOOPBACK_NAMES, TIMEOUT_S, why
+
+PORTS = {"smtp": 587, "smtps": 465}
+
+
+class Mail:
+    """One mail to all of `to`. url: `smtp://user:password@host:port`, the parts percent-encoded."""
+
+    def __init__(self, url: str, message: Message, to: Sequence[str], sender: str) -> None:
+        self._url, self._to = url, to
+        self._mail = _mail(message, to, sender)
+        self._smtp: smtplib.SMTP | None = None
+
+    def __call__(self) -> Outcome:
+        try:
+            parts = urlsplit(self._url)
+            port = parts.port
+        except ValueError:
+            return Outcome("SMTP_URL is not a URL")
+        if parts.scheme not in PORTS or not parts.hostname:
+            return Outcome("SMTP_URL must begin with smtp:// or smtps://, and a host")
+        try:
+            self._smtp = _connect(parts, port or PORTS[parts.scheme])
+            if self._smtp is None:
+                return Outcome("its server offers no STARTTLS, and nothing goes without TLS")
+            if parts.username:
+                self._smtp.login(unquote(parts.username), unquote(parts.password or ""))
+            refused = self._smtp.send_message(self._mail)
+        except smtplib.SMTPRecipientsRefused:
+            return Outcome("its server refuses every recipient")
+        except smtplib.SMTPResponseException as error:
+            return Outcome(f"its server answers {error.smtp_code}")
+        except (OSError, smtplib.SMTPException, ValueError) as error:
+            return Outcome(f"no answer: {why(error)}")
+        finally:
+            if self._smtp is not None:
+                self._smtp.close()
+        if refused:
+            # The others have it; once more would be once more to them too.
+            return Outcome(
+                remark=f"its server refused {len(refused)} of {len(self._to)} recipients"
+            )
+        return TAKEN
+
+    def cut(self) -> None:
+        """End it, wherever it hangs."""
+        held = getattr(self._smtp, "sock", None)
+        if held is not None:
+            try:
+                held.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return  # it has ended by itself
+
+
+def _connect(parts: SplitResult, port: int) -> smtplib.SMTP | None:
+    """None: the server would have it go in the open."""
+    host, name = parts.hostname or "", socket.gethostname()
+    if parts.scheme == "smtps":
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(host, port, name, timeout=TIMEOUT_S, context=context)
+    smtp = smtplib.SMTP(host, port, name, timeout=TIMEOUT_S)
+    smtp.ehlo()
+    if smtp.has_extn("starttls"):
+        smtp.starttls(context=ssl.create_default_context())
+        smtp.ehlo()
+    elif host not in LOOPBACK_NAMES:
+        smtp.close()
+        return None
+    return smtp
+
+
+def _mail(message: Message, to: Sequence[str], sender: str) -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"], mail["To"] = sender, ", ".join(to)
+    mail["Subject"] = f"fleetctl: {message.title}"
+    mail["Date"] = formatdate()
+    # Equal in every repetition, so that a mailbox shows one.
+    mail["Message-ID"] = f"<{message.id}@fleetctl>"
+    mail.set_content(f"{message.text}\n\nid {message.id}\n")
+    return mail

@@ -1,0 +1,1 @@
+"""Runs of several nodes: pods that begin together, and end as one."""

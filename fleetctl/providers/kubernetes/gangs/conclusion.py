@@ -1,0 +1,125 @@
+"""What the ends of all nodes come to, in the words of a journal. Pure; called by gang.py."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from fleetctl.guest.nodes.outcome import CONSEQUENCE_S, NODE_LOST, state_of, whole_end
+from fleetctl.providers.remote.sandboxes.fates import Cause, Fate
+
+End = dict[str, Any]
+ENDED, RESULT, EOF = b'{"e":"ended"', b'{"e":"result"', b'{"e":"eof"}\n'
+CONSEQUENCE = "NodeEnded"  # for what another node did, or because node 0 was done
+TERMINATED = "SandboxEnded"  # the pod was told to end, and not by us
+# Why a guest ends a run that did not end by itself.
+STOPPED = "Stopped"
+FROM_OUTSIDE = frozenset({STOPPED, "Timeout", "Stalled"})
+_OF_ALL = ("ok", "infra", "reason", "message", "exit")
+
+
+def end_in(journal: bytes) -> End | None:
+    """The end that a node's own journal tells; None while it tells none."""
+    for line in reversed(journal.splitlines()):
+        if line.startswith(ENDED):
+            found: End = json.loads(line)
+            return {**found, "at": found.get("left_at", found["at"])}
+    return None
+
+
+def lost(fate: Fate, at_s: float) -> End:
+    """Of a node whose pod is over and has told no end. What used up its memory failed by itself."""
+    ours = fate.cause is Cause.STOPPED
+    return {
+        "at": at_s,
+        "ok": False,
+        "infra": True,
+        "reason": CONSEQUENCE if ours else fate.cause.value,
+        "message": fate.detail,
+        "exit": None,
+        "stopped": ours,
+        "lost": not ours and fate.cause is not Cause.OUT_OF_MEMORY,
+    }
+
+
+def judged(ends: Sequence[End], *, stopped_at_s: float | None, outside: bool) -> list[End]:
+    """The ends of all nodes by rank, with what followed from another one marked as that.
+
+    stopped_at_s: since when all were being ended, if they were; outside: by their limits or by
+    somebody's wish, and not because one of them failed.
+    """
+    done = ends[0]["ok"]
+    since_s = ends[0]["at"] if done else stopped_at_s
+    cause = None if done else _first_taken(ends)
+    found = []
+    for rank, end in enumerate(ends):
+        after = since_s is not None and end["at"] >= since_s
+        if end["ok"]:
+            found.append(end)
+        elif outside and (after or end["reason"] in FROM_OUTSIDE):
+            found.append({**end, "outside": True, "lost": False})
+        elif _was_taken(end) and rank == cause:
+            found.append({**end, "lost": True})
+        elif _was_taken(end) or end["reason"] == STOPPED or (done and after):
+            found.append({**end, "stopped": True, "lost": False, "reason": CONSEQUENCE})
+        else:
+            found.append(end)
+    return found
+
+
+def _first_taken(ends: Sequence[End]) -> int | None:
+    """Which pod the cluster took first; none where one had failed long before, so that the Job took
+    the others.
+    """
+    failed_s = min((end["at"] for end in ends if _by_itself(end)), default=float("inf"))
+    taken = [(end["at"], rank) for rank, end in enumerate(ends) if _was_taken(end)]
+    at_s, rank = min(taken, default=(float("inf"), None))
+    return rank if at_s <= failed_s + CONSEQUENCE_S else None
+
+
+def frames(ends: Sequence[End], addresses: Sequence[str], result: bytes) -> bytes:
+    """The last lines of the run's journal, and the end of its story. ends: as judged; result: the
+    line that node 0 handed in, or b"".
+    """
+    whole = whole_end(list(ends))
+    if whole["reason"] == CONSEQUENCE:  # all were told to end, and none of them says why
+        whole = {**whole, "infra": True, "reason": NODE_LOST, "message": "all nodes were ended"}
+    last = {**ends[0], **{name: whole[name] for name in _OF_ALL}}
+    for name in ("lost", "stopped", "outside", "node"):
+        last.pop(name, None)
+    if whole.get("node"):
+        last["node"] = whole["node"]
+    last["open"] = False
+    table = _line({"e": "nodes", "at": ends[0]["at"], "nodes": rows(ends, addresses)})
+    return (result if whole["ok"] else b"") + table + _line({"e": "ended", **last}) + EOF
+
+
+def rows(ends: Sequence[End | None], addresses: Sequence[str]) -> list[dict[str, Any]]:
+    """How each stands, by rank."""
+    return [
+        {
+            "state": state_of(end),
+            "address": address,
+            **({"reason": end["reason"], "exit": end["exit"]} if end is not None else {}),
+        }
+        for end, address in zip(ends, addresses, strict=True)
+    ]
+
+
+def started(handle: str, at_s: float) -> bytes:
+    """The first line of a journal of which node 0 left nothing."""
+    return _line({"e": "started", "at": at_s, "keeper": handle, "note": ""})
+
+
+def _was_taken(end: End) -> bool:
+    return not end["ok"] and end["reason"] == TERMINATED
+
+
+def _by_itself(end: End) -> bool:
+    ended = end.get("lost") or end.get("stopped") or _was_taken(end)
+    return not (end["ok"] or ended or end["reason"] in FROM_OUTSIDE)
+
+
+def _line(event: dict[str, Any]) -> bytes:
+    return json.dumps(event, separators=(",", ":")).encode() + b"\n"

@@ -1,0 +1,94 @@
+"""Begins the nodes of a run that has several, and joins those of one that an earlier controller
+began. Made by provider.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.guest.nodes.names import node_name
+from fleetctl.providers.contract.base import RunRef, RunRequest
+from fleetctl.providers.kubernetes.gangs.orders import node_order, token_of
+from fleetctl.providers.kubernetes.gangs.sandboxes import GangSandboxes
+from fleetctl.providers.kubernetes.manifests import gangs
+from fleetctl.providers.kubernetes.runs.handles import parsed
+from fleetctl.providers.paths import journal_path
+from fleetctl.providers.remote.runs.guest_order import Place
+from fleetctl.providers.remote.runs.runs import RemoteRuns
+from fleetctl.specs.blocks.nodes import procs_of
+
+log = logging.getLogger("fleetctl.providers")
+
+
+class HandIn(Protocol):
+    def __call__(
+        self, request: RunRequest, place: Place, order: Mapping[str, object]
+    ) -> Awaitable[None]: ...
+
+
+class Nodes:
+    """hand_in: begins work in its pod; raises TimeoutError when nothing is heard in time."""
+
+    def __init__(self, sandboxes: GangSandboxes, runs: RemoteRuns, hand_in: HandIn) -> None:
+        self._sandboxes, self._runs, self._hand_in = sandboxes, runs, hand_in
+
+    async def begin(
+        self, request: RunRequest, place: Place, order: Mapping[str, Any], *, tokens: Path
+    ) -> None:
+        """Node 0 last: that its journal is there says that all have begun, whoever asks again.
+
+        order: of the whole run; tokens: the directory for what nodes of a Ray cluster share.
+        """
+        one = parsed(request.handle)
+
+        async def begun_below(name: str, handle: str) -> None:
+            """Who begins a node follows it."""
+
+        journal = self._told_by(request.uid, request.run)
+        await self._sandboxes.join(request.run, request.handle, journal=journal, follow=begun_below)
+        gang = self._sandboxes.gangs.get(one.job)
+        if gang is None:
+            raise Unavailable(f"the Job of run `{request.run}` was ended", reason="SandboxFailed")
+        head = gangs.host(one.job, await self._sandboxes.namespace(), 0)
+        procs, token = procs_of(request.template), token_of(tokens / f"{request.run}.token")
+
+        async def begin(rank: int, handle: str) -> None:
+            name = node_name(request.run, rank)
+            made = node_order(order, rank, gang, head=head, procs=procs, token=token)
+            made["identity"] = {**order["identity"], "keeper": handle}
+            asked = replace(request, run=name, sandbox=name, handle=handle)
+            await self._hand_in(asked, place, made)
+
+        nodes = await self._sandboxes.others(one)
+        await asyncio.gather(*(begin(node.node, str(node)) for node in nodes))
+        await begin(0, request.handle)
+
+    async def join(self, ref: RunRef) -> None:
+        """Look after all nodes of a run that has several, and tell its end as one."""
+        if not ref.uid or parsed(ref.handle).nodes == 1:
+            return
+
+        async def follow(name: str, handle: str) -> None:
+            await self._runs.follow(ref.uid, name, handle)
+
+        journal = self._told_by(ref.uid, ref.run)
+        try:
+            await self._sandboxes.join(ref.run, ref.handle, journal=journal, follow=follow)
+        except Unavailable as error:  # who follows the run says so, and the next look tries again
+            log.info("nodes not joined", extra={"run": ref.run, "why": str(error)})
+
+    def _told_by(self, uid: str, run: str) -> Callable[[int], bytes]:
+        """What a node's journal holds here."""
+        runs = self._runs.journals.directory(uid)
+
+        def told(rank: int) -> bytes:
+            path = journal_path(runs, node_name(run, rank))
+            return path.read_bytes() if path.exists() else b""
+
+        return told

@@ -1,0 +1,117 @@
+"""All nodes of an attempt, or none: who is there, how long that may take, and how they find each
+other. Called by creates.py; nothing of the work has begun here.
+
+Kueue lets all pods of a Job in at once. Without it some may hold machines while others wait for
+them, perhaps for each other: so after a while all are given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+
+from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.kubernetes.answers import ApiError
+from fleetctl.kubernetes.connection import Object
+from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.kubernetes.connection.channel import STDERR, run
+from fleetctl.providers.kubernetes.connection.client import Link
+from fleetctl.providers.kubernetes.connection.errors import asking, is_conflict
+from fleetctl.providers.kubernetes.manifests import gangs
+from fleetctl.providers.kubernetes.manifests.entry import inside
+from fleetctl.providers.kubernetes.manifests.jobs import MAIN
+from fleetctl.providers.kubernetes.runs import statuses
+from fleetctl.specs.blocks.kubernetes import ClusterSettings
+
+AGAIN_S = 60.0  # after all were given back: who waits for the same machines may have them now
+KNOWN_S = 60.0  # for the cluster's DNS to know a pod that runs
+NO_PROGRAM = (126, 127)  # exit codes: there is no such command
+VOLUME_HINT = (
+    "a claim that is `ReadWriteOnce` is on one machine alone; several nodes want the Provider"
+    " object's `volumes: {accessMode: ReadWriteMany}`"
+)
+
+
+class GivenBack(Unavailable):
+    """Nothing of it is there, for certain."""
+
+
+class Gathering:
+    """The pods of one Job, as they come."""
+
+    def __init__(self, job: Object, settings: ClusterSettings) -> None:
+        self._nodes = statuses.nodes_of(job)
+        self._limit_s = settings.gather_seconds
+        self._until_s = math.inf  # since the first of several pods holds a place
+
+    def is_whole(self, pods: Sequence[Object]) -> bool:
+        there = {statuses.node_of(pod) for pod in pods}
+        return len(pods) == len(there) == self._nodes and all(map(statuses.is_ready, pods))
+
+    def takes_too_long(self, pods: Sequence[Object]) -> bool:
+        """Whether some have held their places for as long as they may."""
+        if self._nodes == 1 or not any(map(statuses.is_placed, pods)):
+            self._until_s = math.inf
+        elif self._until_s == math.inf:
+            self._until_s = time.monotonic() + self._limit_s
+        return time.monotonic() >= self._until_s
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self._until_s - time.monotonic())
+
+    def given_back(self, request: RunRequest, wait: statuses.Wait) -> GivenBack:
+        """Why none of them is there any more. wait: what they waited for at last."""
+        return GivenBack(
+            f"not all nodes ran within `gatherSeconds`, which is {self._limit_s:g}, so all were"
+            f" given back: {wait.message}",
+            reason="NoCapacity",
+            retry_after_s=AGAIN_S,
+            hint=VOLUME_HINT if request.template.volumes else wait.hint,
+        )
+
+
+async def put_service(link: Link, job: Object, *, deadline_s: float) -> None:
+    """The Service that gives its pods names, once; it goes with the Job."""
+    what = f"the service of job `{statuses.name_of(job)}` cannot be made"
+    try:
+        async with asking(what, deadline_s=deadline_s):
+            await link.create("services", gangs.service(job))
+    except ApiError as error:
+        if not is_conflict(error):
+            raise Unavailable(f"{what}: {error}", retry_after_s=1.0) from error
+
+
+async def acquaint(link: Link, job: Object, pods: Sequence[str]) -> None:
+    """Returns once every pod of several finds node 0 by its name. Raises Unavailable, and Refused
+    for an image without Python.
+    """
+    if len(pods) < 2:
+        return
+    name = gangs.host(statuses.name_of(job), link.namespace, 0)
+    await asyncio.gather(*(_finds(link, pod, name) for pod in pods))
+
+
+async def _finds(link: Link, pod: str, name: str) -> None:
+    what, words = f"pod `{pod}` does not find node 0", ""
+    argv = inside(gangs.resolving([name], KNOWN_S))
+    async with asking(what, deadline_s=KNOWN_S * 2):
+        try:
+            channel = await run(link, pod, argv, container=MAIN)
+            try:
+                async for stream, data in channel.frames():
+                    words += data.decode("utf-8", "replace") if stream == STDERR else ""
+            finally:
+                await channel.close()
+        except (ApiError, ConnectionError) as error:
+            raise Unavailable(f"{what}: {error}", retry_after_s=1.0) from error
+    if channel.exit_code in NO_PROGRAM:
+        raise Refused(
+            "several nodes need Python in their image, and there is no `python3`",
+            hint="install Python 3.9 or newer in `image.registry`",
+        )
+    if channel.exit_code != 0:
+        told = " ".join(words.split())[-200:] or channel.failure
+        raise Unavailable(f"{what}: {told}", reason="NodesNotReady", retry_after_s=1.0)

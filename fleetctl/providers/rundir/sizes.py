@@ -1,0 +1,39 @@
+"""How much room a directory takes on disk. Blocks; for threads."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+BLOCK_BYTES = 512  # of st_blocks, whatever the file system
+
+
+def room_of(path: Path | str) -> int:
+    """Bytes on disk of a file, or of all below a directory. What goes meanwhile, or is closed to
+    us, counts nothing.
+    """
+    return sum(it.st_blocks for it in _stats(os.fspath(path))) * BLOCK_BYTES
+
+
+def _stats(path: str) -> Iterator[os.stat_result]:
+    try:
+        top = os.lstat(path)
+    except OSError:
+        return
+    yield top
+    waiting = [path] if stat.S_ISDIR(top.st_mode) else []
+    while waiting:
+        try:
+            entries = os.scandir(waiting.pop())
+        except OSError:
+            continue
+        with entries:
+            for entry in entries:
+                try:
+                    yield entry.stat(follow_symlinks=False)
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                except OSError:
+                    continue

@@ -1,0 +1,56 @@
+"""The hands of retention on this machine's files: lists what there is, and takes away what a
+decision names. All of it blocks, and is called in a thread; only `hide_sources` is quick.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fleetctl.controllers.retention.decide import Item
+from fleetctl.controllers.retention.limits import Limits, Sort
+from fleetctl.providers.contract.caches import Cached
+from fleetctl.providers.sources.snapshots import Snapshots
+from fleetctl.retention import logs
+from fleetctl.retention.survey import Found, survey
+from fleetctl.wiring.plugins import caches_of
+
+log = logging.getLogger("fleetctl.retention")
+
+# So many files go in one call of a thread: between two, somebody else may have it.
+LOGS_PER_STEP_MAX = 2000
+# The sorts whose things are files alone, which go without a word of the store.
+FILES = (Sort.LOGS, Sort.ENVIRONMENTS, Sort.REPOSITORIES)
+
+
+class Cleaner:
+    """home: the state directory."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self.copies = home, Snapshots(home)
+
+    def survey(self, limits: Mapping[Sort, Limits], now_s: float) -> dict[Sort, Found]:
+        return survey(self._home, limits, now_s)
+
+    def steps(self, sort: Sort, items: Sequence[Item]) -> list[Sequence[Item]]:
+        """Of one of FILES: what `let_go` is to be called with, one after the other."""
+        most = LOGS_PER_STEP_MAX if sort is Sort.LOGS else 1
+        return [items[at : at + most] for at in range(0, len(items), most)]
+
+    def let_go(self, sort: Sort, items: Sequence[Item]) -> int:
+        """How many went. What the disk refuses stays for the next time, and is told in our log."""
+        try:
+            if sort is Sort.LOGS:
+                return logs.let_go(self._home, [it.key for it in items])
+            caches = caches_of(self._home).values()
+            wanted = [Cached(sort, it.key, it.name, it.bytes, it.used_s) for it in items]
+            return sum(any(one.let_go(it) for one in caches) for it in wanted)
+        except OSError as error:
+            log.warning("not let go of", extra={"sort": sort.value, "error": str(error)})
+            return 0
+
+    def hide_sources(self, items: Sequence[Item]) -> None:
+        """Nobody finds these copies from now on; the engine's sweep takes them away."""
+        for it in items:
+            self.copies.hide(it.key)

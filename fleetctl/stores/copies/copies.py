@@ -1,0 +1,154 @@
+"""Write a backup to where a person said, and get one from there. Called by the verbs `backup` and
+`restore`; the controller runs the first of them when its schedule says so.
+
+A file or directory of this machine needs nothing; `file://` is the same. All else goes through
+fsspec.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleetctl.common.errors import NotFound, Refused, StoreError
+from fleetctl.stores import backup
+from fleetctl.stores.backup import About
+from fleetctl.stores.copies.names import Named, name_for, ours_among, partials, too_many
+from fleetctl.stores.copies.remote import Remote
+from fleetctl.stores.read.reader import Reader
+
+FILE = "file://"
+PARTIAL_S = 86_400.0  # no copy is on its way for so long
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """url: of the backup, an absolute path or a URL. dropped: names of older ones that went."""
+
+    url: str
+    bytes: int
+    about: About
+    dropped: Sequence[str] = ()
+
+
+def is_url(where: str) -> bool:
+    return "://" in where and not where.startswith(FILE)
+
+
+def write(home: Path, where: str, *, now_s: float, keep: int | None = None) -> Written:
+    """Back up to a file, or to a directory under a name of ours; a URL that ends with our suffix is
+    that of a file. keep: of a directory, how many of this store's own stay. Raises FleetctlError;
+    then nothing counts as a backup that was none before.
+    """
+    if is_url(where):
+        return _write_remote(home, where, now_s, keep)
+    path = _local(where)
+    if not (path.is_dir() or where.endswith("/")):
+        if keep is not None:
+            raise Refused(
+                f"`{where}` is one file, and `keep` counts those of a directory",
+                hint=f"make the directory: mkdir -p {where}",
+            )
+        about = backup.write(home, path, now_s=now_s)
+        return Written(str(path.absolute()), path.stat().st_size, about)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = path / name_for(_store_id(home), now_s)
+        about = backup.write(home, file, now_s=now_s)
+        dropped = too_many([it.name for it in path.iterdir()], about.store_id, keep or 1 << 30)
+        for name in dropped:
+            (path / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the backup in `{path}` cannot be written: {error.strerror or error}",
+            hint="name a directory that you can write, on a disk with room",
+        ) from error
+    return Written(str(file.absolute()), file.stat().st_size, about, dropped)
+
+
+def _write_remote(home: Path, where: str, now_s: float, keep: int | None) -> Written:
+    top, name = _split(where)
+    if name and keep is not None:
+        raise Refused(
+            f"`{where}` is one file, and `keep` counts those of a directory", hint=f"write `{top}/`"
+        )
+    remote = Remote(top)
+    with _room(home) as folder:
+        file = folder / "whole"
+        about = backup.write(home, file, now_s=now_s)
+        name = name or name_for(about.store_id, now_s)
+        there = remote.names()
+        remote.put(file, name)
+        size = file.stat().st_size
+    # Only now: what is too many is so because the new one is there.
+    dropped = too_many([*there, name], about.store_id, keep or 1 << 30)
+    for one in (*dropped, *partials(there, about.store_id, now_s - PARTIAL_S)):
+        remote.remove(one)
+    return Written(remote.of(name), size, about, dropped)
+
+
+@contextmanager
+def fetched(home: Path, where: str) -> Iterator[Path]:
+    """The backup at `where` as a file of this machine: of a directory the newest one in it. Raises
+    NotFound, Refused and Unavailable.
+    """
+    if not is_url(where):
+        path = _local(where)
+        if path.is_dir():
+            path = path / _newest([it.name for it in path.iterdir()], where).name
+        yield path
+        return
+    top, name = _split(where)
+    remote = Remote(top)
+    name = name or _newest(remote.names(), where).name
+    with _room(home) as folder:
+        remote.fetch(name, folder / name)
+        yield folder / name
+
+
+def _newest(names: Sequence[str], where: str) -> Named:
+    found = ours_among(names)
+    if not found:
+        raise NotFound(f"there is no backup in `{where}`", hint="name the file itself")
+    stores = {it.store for it in found}
+    if len(stores) > 1:
+        raise Refused(
+            f"`{where}` has backups of {len(stores)} stores",
+            hint=f"name the file: {where.rstrip('/')}/{found[-1].name}",
+        )
+    return found[-1]
+
+
+def _split(url: str) -> tuple[str, str]:
+    """(directory, name of the file in it, or nothing)"""
+    top, _, last = url.rpartition("/")
+    return (top, last) if last.endswith(".backup") else (url.rstrip("/"), "")
+
+
+def _local(where: str) -> Path:
+    return Path(where.removeprefix(FILE)).expanduser()
+
+
+def _store_id(home: Path) -> str:
+    with Reader(home) as reader:
+        store_id = reader.store_id()
+    if not store_id:
+        raise NotFound(f"there is no store in `{home}` yet", hint="the first `apply` makes one")
+    return store_id
+
+
+@contextmanager
+def _room(home: Path) -> Iterator[Path]:
+    """A directory for a copy that comes or goes; gone afterwards."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".backup-", dir=home) as folder:
+            yield Path(folder)
+    except OSError as error:
+        raise StoreError(
+            f"a copy of the store finds no room in `{home}`: {error.strerror or error}",
+            hint="free some space there",
+        ) from error

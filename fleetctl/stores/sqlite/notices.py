@@ -1,0 +1,53 @@
+"""Notices on their way, in SQLite. Part of the SQLite store; see outbox.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+
+from fleetctl.controllers.notices.notice import Notice, NoticeState
+from fleetctl.stores.outbox import NOTICES_KEPT_MAX, NoticeStore
+from fleetctl.stores.sqlite.session import Row, Session
+
+
+class SqliteNotices:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def add(self, notices: Sequence[Notice]) -> None:
+        rows = [_row(it) for it in notices]
+        self._session.writing().executemany(self._session.sql["add_notice"], rows)
+
+    def waiting(self, *, after: int, count_max: int) -> Sequence[Notice]:
+        return [_notice(row) for row in self._session.read("waiting_notices", (after, count_max))]
+
+    def advance(self, notices: Sequence[Notice]) -> None:
+        state, sql = self._session.writing(), self._session.sql
+        rows = [
+            (
+                it.state.value,
+                it.tries,
+                it.due_at_s,
+                it.message,
+                it.problem,
+                it.ended_at_s,
+                it.number,
+            )
+            for it in notices
+        ]
+        state.executemany(sql["advance_notice"], rows)
+        if any(it.ended_at_s is not None for it in notices):
+            state.execute(sql["forget_notices"], (NOTICES_KEPT_MAX,))
+
+
+def _row(notice: Notice) -> Row:
+    *row, _number = astuple(replace(notice, state=notice.state.value))  # type: ignore[arg-type]
+    return tuple(row)
+
+
+def _notice(row: Row) -> Notice:
+    found = Notice(*row)
+    return replace(found, state=NoticeState(found.state))
+
+
+_: type[NoticeStore] = SqliteNotices

@@ -1,0 +1,331 @@
+"""Several nodes in a cluster: one Indexed Job, whose pods begin and end as one. The golden cases of
+training by their names, with the stand-in trainer, against the emulator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Alive, Ended
+from fleetctl.guest.nodes.names import node_name
+from fleetctl.providers.contract.base import RunRef, RunRequest
+from fleetctl.providers.contract.exec import Place, Streams
+from fleetctl.providers.kubernetes.connection.channel import run as run_in
+from fleetctl.providers.kubernetes.manifests.entry import inside
+from fleetctl.providers.kubernetes.manifests.jobs import MAIN
+from fleetctl.providers.kubernetes.provider import KubernetesProvider
+from fleetctl.providers.kubernetes.runs import creates
+from fleetctl.providers.kubernetes.runs.exec import KubernetesEntering
+from fleetctl.providers.kubernetes.runs.streams import verb
+from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
+from fleetctl.specs.blocks.template import Template
+from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
+from tests.contracts.provider_worlds import command, eventually, python, script
+from tests.emulators.kubernetes.running import KubernetesEmulator
+from tests.servers.kubernetes_fleet import Fleet, playing
+
+TRAINER = (Path(__file__).parents[1] / "training" / "trainer.py").read_text()
+ONE_GPU = {"resources": {"gpu": "any:1"}}
+NODES = [
+    {"name": "plain"},
+    {"name": "first", "gpus": 1, "labels": {"pool": "small"}},
+]
+PRICES = {"cpu": 3600.0}  # USD an hour: one a second for each core
+
+
+class NodesWorld(KubernetesWorld):
+    def node_log(self, node: int, run: str = "run-0") -> str:
+        runs = self.directory / "home" / "kubernetes" / "jobs" / "uid-1" / "runs"
+        path = runs / f"{node_name(run, node)}.log"
+        return path.read_text() if path.exists() else ""
+
+    async def holds(self, node: int, text: str) -> None:
+        async def there() -> bool:
+            return text in self.node_log(node)
+
+        await eventually(there, f"node {node} printed {text}")
+
+    async def refused(self, order: RunRequest, words: str) -> Unavailable:
+        """Asked until that is why it waits."""
+        told: list[Unavailable] = []
+
+        async def waits() -> bool:
+            try:
+                await self.provider.start(order)
+            except Unavailable as error:
+                told.append(error)
+                return words in str(error)
+            return False
+
+        await eventually(waits, f"it waited because of {words}")
+        return told[-1]
+
+    async def begun(self, order: RunRequest) -> RunRef:
+        """Asked until it is there."""
+        refs: list[RunRef] = []
+
+        async def begins() -> bool:
+            try:
+                refs.append(await self.begin(order))
+            except Unavailable:
+                return False
+            return True
+
+        await eventually(begins, "it began")
+        return refs[0]
+
+    def pod(self, node: int) -> str:
+        return next(
+            str(it["metadata"]["name"])
+            for it in self.pods()
+            if f"-{node}-" in it["metadata"]["name"]
+        )
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[KubernetesEmulator]:
+    with emulated(nodes=NODES, kueue=True) as one:
+        yield one
+
+
+Tale = Callable[[NodesWorld], Awaitable[None]]
+Play = Callable[..., None]
+
+
+@pytest.fixture
+def play(tmp_path: Path, emulator: KubernetesEmulator) -> Play:
+    def told(tale: Tale, **settings: Any) -> None:
+        async def scene() -> None:
+            world = NodesWorld(tmp_path, emulator, **settings)
+            try:
+                await tale(world)
+            finally:
+                await world.close()
+
+        asyncio.run(scene())
+
+    return told
+
+
+def gang(template: Template, nodes: Any = 3, procs: int | None = 1) -> Template:
+    return with_nodes(template, Nodes.model_validate(nodes), procs, NO_RAY)
+
+
+def states(seen: Any) -> list[str]:
+    return [node.state for node in seen.nodes]
+
+
+async def none_left(world: NodesWorld) -> None:
+    async def gone() -> bool:
+        left = [world.emulator.objects(it, "", world.namespace) for it in ("pods", "services")]
+        return not any(left) and world.living() == 0
+
+    await eventually(gone, "Job, pods and Service are gone")
+
+
+def test_every_node_is_told_of_the_others_and_finds_the_first_by_its_name(play: Play) -> None:
+    says = (
+        "import os, socket\n"
+        "first = socket.gethostbyname(os.environ['MASTER_ADDR'])\n"
+        "print(os.environ['NODE_RANK'], first == os.environ['FLEETCTL_NODE_IPS'].split()[0])\n"
+        "print(os.environ['MASTER_ADDR'], os.environ['PET_NPROC_PER_NODE'], 'RANK' in os.environ)\n"
+        "print(os.environ['FLEETCTL_RUN'], os.environ['NNODES'], os.environ['MASTER_PORT'])\n"
+        "SUBMIT(ok=True)"
+    )
+
+    async def tale(world: NodesWorld) -> None:
+        ref = await world.start(gang(python(says, resources={"memory": "1Gi"}), 2, procs=8))
+        [job] = world.jobs()
+        [shm] = [it for it in job["spec"]["template"]["spec"]["volumes"] if "emptyDir" in it]
+        seen = await world.ended(ref)
+        assert seen.ok and seen.result == '{"ok":true}', seen
+        host = f"run-0-0.run-0.{world.namespace}.svc"
+        for node in range(2):
+            lines = [f"{node} True", f"{host} 8 False", "run-0 2 29500"]
+            assert world.node_log(node).splitlines() == lines
+        spec = job["spec"]
+        assert (spec["completions"], spec["parallelism"], spec["backoffLimit"]) == (2, 2, 0)
+        assert spec["completionMode"] == "Indexed"
+        assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": str(1024**3)}
+        await none_left(world)
+
+    play(tale)
+
+
+def test_case_1_a_killed_rank_ends_all_and_the_next_attempt_goes_on(play: Play) -> None:
+    async def tale(world: NodesWorld) -> None:
+        await world.provider.ensure_volume("ckpt")
+        volumes = [{"name": "ckpt", "mountPath": "/ckpt"}]
+        env = {"CHECKPOINT": "/ckpt/saved.json", "CRASH": "1:1:7:9"}
+        template = gang(command("python3", "-c", TRAINER, volumes=volumes, env=env))
+        first = await world.run(template)
+        assert (first.ok, first.reason, first.exit_code) == (False, "Signal:KILL", 137)
+        assert first.message == "node 1: ended by signal 9"
+        assert states(first)[1] == "Failed" and "Running" not in states(first)
+        assert "rank 1 step 6" in world.node_log(1)
+        second = await world.run(template, run="run-1", attempt=2)
+        assert second.ok and states(second) == ["Succeeded"] * 3, second
+        assert json.loads(second.result or "") == {"resumed_from": 5, "world": 3}
+        assert {metric.step for metric in second.metrics} == set(range(6, 21))  # of rank 0 alone
+        assert all(f"rank {it} step 20" in world.node_log(it, "run-1") for it in range(3))
+        await none_left(world)
+
+    play(tale)
+
+
+def test_case_2_an_evicted_pod_is_a_lost_attempt_and_ends_the_others(play: Play) -> None:
+    fragile = "trap 'echo saved; exit 7' TERM; echo up; while :; do sleep 0.05; done"
+
+    async def tale(world: NodesWorld) -> None:
+        ref = await world.start(gang(script(fragile, terminationGracePeriodSeconds=5)))
+        await world.holds(2, "up")
+        world.emulator.evict(world.namespace, world.pod(2))
+        seen = await world.lost(ref)
+        assert isinstance(seen, Ended)
+        assert (seen.infrastructure, seen.reason) == (True, "NodeLost"), seen
+        assert seen.message.startswith("node 2 was lost")
+        assert states(seen) == ["Stopped", "Stopped", "Lost"]
+        await none_left(world)
+
+    play(tale)
+
+
+def test_case_4_where_not_all_have_a_place_all_are_given_back(
+    play: Play, emulator: KubernetesEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(creates, "SURE_AFTER_S", 0.1)
+
+    async def tale(world: NodesWorld) -> None:
+        order = world.order(gang(script("echo begun", **ONE_GPU), 2))
+        waiting = await world.refused(order, "1 of 2 nodes run")
+        assert waiting.reason == "Unschedulable" and "nvidia.com/gpu" in str(waiting)
+        back = await world.refused(order, "given back")
+        assert back.reason == "NoCapacity" and not back.perhaps_made
+        assert "`gatherSeconds`, which is 1," in str(back) and "1 of 2 nodes run" in str(back)
+        emulator.add_node("second", gpus=1, labels={"pool": "small"})
+        seen = await world.ended(await world.begun(order))
+        assert seen.ok and world.node_log(1) == "begun\n"
+
+    play(tale, gatherSeconds=1, nodeSelector={"pool": "small"})
+
+
+def test_kueue_lets_all_nodes_in_at_once_and_says_why_not(
+    play: Play, emulator: KubernetesEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_KUBERNETES_PATIENCE_S", "0.2")
+
+    async def tale(world: NodesWorld) -> None:
+        order = world.order(gang(script("echo begun"), 2))
+        told = await world.refused(order, "insufficient unused quota")
+        assert str(told).startswith("waits for admission in Kueue's queue `team-a`: couldn't")
+        assert told.reason == "Queued" and world.pods() == []
+        emulator.admit("team-a")
+        assert (await world.ended(await world.begun(order))).ok
+        emulator.admit("team-a", on=False)
+
+    play(tale, kueueQueue="team-a")
+
+
+def test_case_12_an_order_that_is_repeated_is_one_gang_and_is_found_again(play: Play) -> None:
+    async def tale(world: NodesWorld) -> None:
+        order = world.order(gang(script("echo $NODE_RANK of $NNODES; sleep 600")))
+        ref = await world.begin(order)
+        assert await world.begin(order) == ref
+        seen = await world.until(ref, lambda it: isinstance(it, Alive) and bool(it.nodes), "begun")
+        assert states(seen) == ["Running"] * 3
+        await world.provider.close()  # the controller ends; the next one of the store goes on
+        world.provider = world.again()
+        assert await world.begin(order) == ref
+        assert [one.handle for one in await world.provider.owned()] == [ref.handle]
+        await world.holds(2, "2 of 3")
+        assert len([it for it in world.emulator.runs() if it["namespace"] == world.namespace]) == 3
+        await world.provider.stop(ref, grace_s=5.0)
+        ended = await world.ended(ref)
+        assert (ended.reason, states(ended)) == ("Stopped", ["Stopped"] * 3)
+        await none_left(world)
+
+    play(tale)
+
+
+def test_a_node_that_fails_while_nobody_is_there_ends_all_and_is_heard_of(play: Play) -> None:
+    text = "echo up; until [ -e /tmp/go ]; do sleep 0.05; done; exit 4"
+
+    async def tale(world: NodesWorld) -> None:
+        ref = await world.start(gang(script(text), 2))
+        await world.holds(1, "up")
+        await world.provider.close()
+        world.provider = world.again()
+        provider = world.provider
+        assert isinstance(provider, KubernetesProvider)
+        link = await provider._connection.link()
+        ended = f"until grep -q ended /tmp/.fleetctl/runs/{ref.run}.jsonl; do :; done"
+        # Nobody comes for two minutes, of which this is the end.
+        for words in (["sh", "-c", f"touch /tmp/go; {ended}"], verb("python", "leave")):
+            channel = await run_in(link, world.pod(1), inside(words), container=MAIN)
+            async for _ in channel.frames():
+                pass
+            await channel.close()
+
+        async def over() -> bool:
+            return not [it for it in world.emulator.processes() if it["pod"].startswith("run-0-")]
+
+        await eventually(over, "the Job ended the other pod")
+        seen = await world.ended(ref)
+        assert (seen.reason, seen.exit_code, seen.infrastructure) == ("ExitCode:4", 4, False), seen
+        assert states(seen)[1] == "Failed"
+        await none_left(world)
+
+    play(tale)
+
+
+def test_a_command_joins_the_node_that_it_names(play: Play) -> None:
+    async def tale(world: NodesWorld) -> None:
+        ref = await world.start(gang(script("echo up; exec sleep 600"), 2))
+        await world.holds(1, "up")
+        entering, said = KubernetesEntering(world.directory, world.account), bytearray()
+        for node in (0, 1):
+            name = node_name(ref.run, node)
+            place = Place(name, name, ref.handle)
+            words = ("sh", "-c", "echo $NODE_RANK $FLEETCTL_RUN")
+            streams = Streams(None, said.extend, said.extend)
+            assert await entering.execute(place, words, streams) == 0
+        assert said.decode() == "0 run-0\n1 run-0\n"
+        await entering.close()
+        await world.provider.stop(ref, grace_s=0)
+        await world.lost(replace(ref))
+
+    play(tale)
+
+
+def test_a_training_run_of_nodes_restarts_on_all_of_them_and_costs_as_many(
+    tmp_path: Path, emulator: KubernetesEmulator
+) -> None:
+    namespace: str = next(emulator.free)  # type: ignore[attr-defined]
+
+    async def tale(fleet: Fleet) -> None:
+        env = {"STEPS": "3", "CRASH": "1:1:2:9"}
+        spec = {
+            "template": {"command": ["python3", "-c", TRAINER], "env": env},
+            "nodes": 2,
+            "procPerNode": 1,
+            "maxRestarts": 1,
+            "placement": {"provider": "kubernetes"},
+        }
+        fleet.apply_kind("TrainingRun", "tr", spec)
+        fleet.kind = "TrainingRun"
+        status = await fleet.phase("Succeeded", "tr")
+        first, second = fleet.runs("tr")
+        assert (first.reason, second.reason) == ("Signal:KILL", "Completed")
+        assert [it["state"] for it in status["nodes"]] == ["Succeeded"] * 2
+        assert len(fleet.made()) == 4
+        await fleet.nothing_lives()
+
+    playing(tmp_path / "home", emulator)(namespace)(tale)

@@ -1,0 +1,111 @@
+"""Bugs with work in queues."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from fleetctl.controllers.history import sandboxes
+from fleetctl.controllers.model import Ended, Run, RunState
+from fleetctl.controllers.queues import decide
+from fleetctl.controllers.queues.lines import Line, Lines
+from fleetctl.controllers.queues.turn import Turn
+from fleetctl.engine.observe import observations
+from fleetctl.engine.queues.queues import Queues
+from tests.simulation.planted.plant import Plant, around, swapped
+
+Context = AbstractContextManager[object]
+
+
+def preempted_work_counted_as_failed() -> Context:
+    """A program that made room ended with an exit code, which counts."""
+
+    def make(judge: Any) -> Any:
+        def patched(run: Run, seen: Any, *, settled: bool) -> Any:
+            after = judge(run, seen, settled=settled)
+            made_room = run.state is RunState.STOPPING and run.reason == "Preempted"
+            if made_room and isinstance(seen, Ended) and not seen.ok and after is not None:
+                return replace(after, state=RunState.FAILED)
+            return after
+
+        return patched
+
+    return around(observations, "outcome", make)
+
+
+def what_is_being_stopped_takes_nothing() -> Context:
+    """A run that makes room counts no more once it is asked to, and it is still there."""
+
+    def make(use: Any) -> Any:
+        def patched(self: Any, *args: Any, leaving: bool = False, **more: Any) -> None:
+            if not leaving:
+                use(self, *args, leaving=leaving, **more)
+
+        return patched
+
+    return around(Lines, "use", make)
+
+
+def what_runs_is_forgotten_at_restart() -> Context:
+    """After a restart a queue counts only what it has started itself."""
+
+    def make(load: Any) -> Any:
+        def patched(self: Queues) -> None:
+            load(self)
+            self._holders.clear()
+
+        return patched
+
+    return around(Queues, "load", make)
+
+
+def an_idle_sandbox_takes_nothing() -> Context:
+    """Between two tasks a sandbox is not counted."""
+
+    def make(count: Any) -> Any:
+        def patched(self: Any, name: str) -> None:
+            count(self, name)
+            box = self.get(name)
+            if box is not None and not box.busy:
+                self.held.set(name, None)
+
+        return patched
+
+    return around(sandboxes.Sandboxes, "count", make)
+
+
+def whoever_asks_first_goes_first() -> Context:
+    """Room is given to whoever is looked at, not to who comes first."""
+    return swapped(Turn, "_before", lambda _self, _line, _vector: None)
+
+
+def turns_are_not_taken() -> Context:
+    """What a namespace uses makes no difference."""
+    return swapped(Line, "share", lambda _self, _namespace: 0.0)
+
+
+def equals_make_room() -> Context:
+    """Work of the same priority is stopped for who waits, and for it again."""
+
+    def may_stop(lines: Lines, there: Line, one: Any, case: Any) -> bool:
+        return there is not case.line or one.priority <= case.waiter.priority
+
+    return swapped(decide, "_may_stop", may_stop)
+
+
+def a_task_in_a_used_sandbox_asks_nobody() -> Context:
+    """A sandbox that takes tasks in turn goes on with them, whoever waits."""
+    return swapped(Turn, "gives_way", lambda _self, _held: False)
+
+
+PLANTS: tuple[Plant, ...] = (
+    preempted_work_counted_as_failed,
+    what_is_being_stopped_takes_nothing,
+    what_runs_is_forgotten_at_restart,
+    an_idle_sandbox_takes_nothing,
+    whoever_asks_first_goes_first,
+    turns_are_not_taken,
+    equals_make_room,
+    a_task_in_a_used_sandbox_asks_nobody,
+)

@@ -1,0 +1,1 @@
+"""Provider `kubernetes` before a model of an API server, in virtual time."""

@@ -1,0 +1,154 @@
+"""Retention lets go through the engine: of what is over as the store says at that moment, never of
+what runs again since it was listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fleetctl.controllers import reconcile
+from fleetctl.controllers.history.history import History
+from fleetctl.controllers.planning.plan import FreeScratch, Phase, Plan
+from fleetctl.controllers.retention.decide import Decision, Doomed, Item
+from fleetctl.controllers.retention.limits import Limits, Sort
+from fleetctl.controllers.schedule.desired import Desired
+from fleetctl.engine.execute.retention import Retention
+from fleetctl.retention.cleaner import Cleaner
+from fleetctl.retention.survey import Found
+from tests.unit.engine.fake_world import Fleet, tasks
+
+
+class Listed(Cleaner):
+    """A listing that the test writes, of a machine without files."""
+
+    def __init__(self) -> None:
+        super().__init__(Path("/nowhere"))
+        self.goes: dict[Sort, list[Item]] = {}
+        self.asked: Mapping[Sort, Limits] = {}
+
+    def survey(self, limits: Mapping[Sort, Limits], now_s: float) -> dict[Sort, Found]:
+        self.asked = limits
+        return {sort: Found(sort, limits[sort], self._decision(sort)) for sort in Sort}
+
+    def _decision(self, sort: Sort) -> Decision:
+        goes = tuple(Doomed(it, "maxAge") for it in self.goes.get(sort, ()))
+        return Decision(goes, len(goes), 0, 0)
+
+    def let_go(self, sort: Sort, items: Sequence[Item]) -> int:
+        return 0
+
+
+def item(world: Fleet, name: str) -> Item:
+    row = world.store.resources.get("BatchJob", name)
+    assert row is not None
+    return Item(row.uid, row.key, 1, 0.0)
+
+
+def told(world: Fleet) -> list[str]:
+    query = "SELECT message FROM events WHERE reason = 'PastRetention'"
+    return [text for (text,) in world.database.events.execute(query)]
+
+
+async def finished(world: Fleet, name: str) -> Item:
+    await world.apply("BatchJob", name, tasks(1, cache={"policy": "Never"}))
+    world.local.finish(0, of=f"batchjob/{name}")
+    await world.settle()
+    return item(world, name)
+
+
+async def test_work_directories_of_what_is_over_are_freed_once_and_that_is_told() -> None:
+    async with Fleet() as world:
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
+        it = await finished(world, "job")
+        cleaner.goes[Sort.WORK_DIRECTORIES] = [it]
+        for _ in range(2):
+            await retention.round()
+            await world.settle()
+        assert world.local.freed == [(it.key, True)]
+        assert world.status("job")["scratchFreed"] is True
+        assert told(world) == [
+            "what its runs left on disk is past `retention.workDirectories.maxAge`"
+        ]
+
+
+async def freed_while_it_runs(world: Fleet) -> list[tuple[str, bool]]:
+    """What was freed of an object that runs again since it was listed."""
+    cleaner = Listed()
+    retention = Retention(world.engine.state, cleaner)
+    it = await finished(world, "job")
+    await world.apply("BatchJob", "job", tasks(2, cache={"policy": "Never"}))
+    assert world.local.working() == [0, 1] or world.local.working() == [1]
+    cleaner.goes[Sort.WORK_DIRECTORIES] = [it]
+    await retention.round()
+    await world.settle()
+    return list(world.local.freed)
+
+
+async def test_the_work_directory_of_what_runs_again_since_it_was_listed_stays() -> None:
+    async with Fleet() as world:
+        assert await freed_while_it_runs(world) == []
+        for index in world.local.working():
+            world.local.finish(index)
+        await world.settle()
+        assert world.local.freed == []  # what it left now is new
+
+
+async def test_a_gc_that_frees_what_runs_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: what was listed goes, whatever became of its object since."""
+
+    def hasty(desired: Desired, history: History, now_s: float) -> Plan | None:
+        if not desired.past_retention or desired.prior.scratch_freed:
+            return None
+        freeing = FreeScratch(desired.uid, True, desired.past_retention)
+        return Plan((freeing,), Phase.RUNNING, "InProgress", active=True)
+
+    monkeypatch.setattr(reconcile, "RULES", (hasty, *reconcile.RULES))
+    async with Fleet() as world:
+        assert await freed_while_it_runs(world) != []
+
+
+async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_not() -> None:
+    async with Fleet() as world:
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
+        gone, again = await finished(world, "gone"), await finished(world, "again")
+        await world.apply("BatchJob", "again", tasks(2, cache={"policy": "Never"}))
+        cleaner.goes[Sort.OBJECTS] = [gone, again]
+        await retention.round()
+        await world.settle()
+        assert world.names() == ["again"]
+        assert world.local.freed == [(gone.key, False)]  # with its logs
+
+
+async def test_the_settings_of_the_store_are_those_that_hold() -> None:
+    async with Fleet() as world:
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
+        await retention.round()
+        assert cleaner.asked[Sort.LOGS].max_age_s == 30 * 86_400.0
+        spec = {"retention": {"logs": {"maxAge": "1h"}, "deleted": {"maxAge": 0}}}
+        await world.apply("Settings", "default", spec)
+        await retention.round()
+        assert cleaner.asked[Sort.LOGS].max_age_s == 3_600.0
+        assert cleaner.asked[Sort.LOGS].max_bytes == 1 << 30
+        assert world.status("default")["phase"] == "Ready"
+
+
+async def test_records_of_what_is_over_are_thinned_and_that_is_told() -> None:
+    async with Fleet() as world:
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
+        it, again = await finished(world, "job"), await finished(world, "again")
+        await world.apply("BatchJob", "again", tasks(2, cache={"policy": "Never"}))
+        cleaner.goes = {Sort.RUNS: [it, again], Sort.EVENTS: [it, again]}
+        before = world.database.events.execute("SELECT count(*) FROM events").fetchone()[0]
+        await retention.round()
+        left = world.database.events.execute(
+            "SELECT count(*) FROM events WHERE uid = ?", (it.key,)
+        ).fetchone()[0]
+        assert before > 3 and left == 1
+        assert told(world) == ["earlier events are past `retention.events.maxAge`"]

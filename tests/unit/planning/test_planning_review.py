@@ -1,0 +1,194 @@
+"""What a pull request changes, found out from two revisions of a repository alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fleetctl.apply.review.compare import Asked, compare
+from fleetctl.apply.review.review import Review, Sort, Turn
+from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.manifest.document.namespaces import Chosen
+from fleetctl.manifest.files.documents import Document
+from fleetctl.manifest.problems import ManifestErrors
+from tests.unit.planning.repositories import commit, git, job, repository, volume
+
+
+def as_they_are(documents: list[Document], lenient: bool) -> list[Document]:
+    return documents
+
+
+def review(
+    place: Path, before: str = "v0", after: str = "v1", *files: str, values: tuple[str, ...] = ()
+) -> Review:
+    return compare(
+        Asked(
+            directory=place,
+            before=before,
+            after=after,
+            files=files or ("jobs",),
+            values=values,
+            recursive=True,
+            namespace=Chosen(),
+            settle=as_they_are,
+        )
+    )
+
+
+def test_each_object_says_what_becomes_of_it_and_costs_before_and_after(tmp_path: Path) -> None:
+    place = repository(
+        tmp_path,
+        {"jobs/a.yaml": job("a"), "jobs/b.yaml": job("b"), "jobs/same.yaml": job("same")},
+        {
+            "jobs/a.yaml": job("a", tasks=20, seconds=1200),
+            "jobs/c.yaml": job("c"),
+            "jobs/same.yaml": job("same"),
+        },
+    )
+    found = review(place)
+    turns = {it.key: it.turn for it in found.objects}
+    assert turns == {
+        "batchjob/b": Turn.DELETED, "batchjob/a": Turn.CHANGED, "batchjob/c": Turn.CREATED
+    }  # fmt: skip
+    assert found.unchanged == 1
+    by_key = {it.key: it for it in found.objects}
+    a = by_key["batchjob/a"]
+    fields = {field.path: (field.before, field.after) for field in a.fields}
+    assert fields == {"completions": (10, 20), "template.timeoutSeconds": (600.0, 1200.0)}
+    assert a.units is not None and (a.units.kept, a.units.new, a.units.again) == (10, 10, 0)
+    # Twice the tasks of twice the time, and the grace of each; what nobody ran has a bound alone.
+    assert a.before is not None and a.after is not None
+    assert a.before.high is not None and a.after.high is not None
+    assert 3.8 < a.after.high / a.before.high < 4.0
+    assert a.before.expected is None
+    bill = found.bill
+    assert bill.before.high is not None and bill.after.high is not None
+    assert bill.most_difference == pytest.approx(bill.after.high - bill.before.high)
+    assert bill.after.high == pytest.approx(a.after.high + 2 * a.before.high)
+
+
+def test_what_was_done_under_an_old_content_runs_again_and_what_is_gone_is_said(
+    tmp_path: Path,
+) -> None:
+    place = repository(
+        tmp_path,
+        {"jobs/a.yaml": job("a", tasks=12) + "---\n" + volume("data", "Delete")},
+        {"jobs/a.yaml": job("a", tasks=12, program="2")},
+    )
+    found = review(place)
+    assert [(it.sort, it.key, it.count) for it in found.risks] == [
+        (Sort.DATA, "volume/data", 1),
+        (Sort.WORK, "batchjob/a", 1),
+        (Sort.AGAIN, "batchjob/a", 12),
+        (Sort.DELETES, "volume/data", 1),
+    ]
+    assert "12 tasks done under the old content" in found.of(Sort.AGAIN)[0].sentence
+    kept = repository(tmp_path / "kept", {"jobs/a.yaml": volume("data")}, {"jobs/a.yaml": job("a")})
+    assert [it.sort for it in review(kept).risks] == [Sort.DELETES]
+
+
+def test_files_beside_the_manifests_count_as_they_are_in_each_revision(tmp_path: Path) -> None:
+    text = job("a").replace("  completions: 10\n", "  tasks: {fromFile: {path: ../rows.csv}}\n")
+    text = text.replace("    image:", "    source: {path: ../src}\n    image:")
+    secret = (
+        "---\napiVersion: fleetctl.dev/v1alpha1\nkind: Secret\nmetadata: {name: s}\n"
+        "spec: {fromFile: {KEY: ../key.txt}}\n"
+    )
+    before = {"jobs/a.yaml": text + secret, "rows.csv": "x\n1\n2\n", "src/train.py": "1\n"}
+    same = {**before, "README.md": "words\n"}
+    more = {**same, "rows.csv": "x\n1\n2\n3\n", "src/train.py": "2\n"}
+    place = repository(tmp_path, before, same, more)
+    (place / "rows.csv").write_text("not this\n")  # of the work tree nothing is read
+    assert review(place, "v0", "v1").objects == ()
+    [a] = review(place, "v1", "v2").objects
+    assert a.units is not None and (a.units.again, a.units.new) == (2, 1)
+    told = {field.path: field.difference for field in a.fields}
+    assert told["source"] == "1 file: train.py"
+
+
+def test_a_branch_is_compared_with_where_it_left(tmp_path: Path) -> None:
+    place = repository(tmp_path, {"jobs/a.yaml": job("a")}, {"jobs/a.yaml": job("a", tasks=11)})
+    git(place, "checkout", "-q", "-b", "pr", "v0")
+    commit(place, {"jobs/a.yaml": job("a"), "jobs/b.yaml": job("b")}, "pr1")
+    found = review(place, "main", "pr")
+    assert [it.key for it in found.objects] == ["batchjob/b"]
+    assert found.asked is not None and found.asked.said == "main"
+    assert found.before.digits == git(place, "rev-parse", "v0")
+    # To go back is a change, too.
+    assert [it.turn for it in review(place, "v1", "v0").objects] == [Turn.CHANGED]
+
+
+def test_an_overlay_and_its_values_are_read_from_the_revision(tmp_path: Path) -> None:
+    base = (
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: Variables\n"
+        "variables: {tasks: {type: integer, default: 2}}\n---\n"
+    ) + job("a").replace("completions: 10", "completions: ${{ tasks }}")
+    place = repository(
+        tmp_path,
+        {"jobs/a.yaml": base, "prod.yaml": "tasks: 3\n"},
+        {"jobs/a.yaml": base, "prod.yaml": "tasks: 5\n"},
+    )
+    assert review(place).objects == ()
+    [a] = review(place, values=("prod.yaml",)).objects
+    assert [(it.path, it.before, it.after) for it in a.fields] == [("completions", 3, 5)]
+
+
+def test_a_new_side_that_is_wrong_is_refused_and_an_old_one_is_told(tmp_path: Path) -> None:
+    place = repository(
+        tmp_path,
+        {"jobs/a.yaml": job("a").replace("completions", "completion")},
+        {"jobs/a.yaml": job("a")},
+    )
+    found = review(place)
+    assert [it.turn for it in found.objects] == [Turn.CREATED]
+    assert found.bill.difference is None and not found.bill.known_before
+    assert "jobs/a.yaml:5" in found.warnings[0] and "unknown field" in found.warnings[0]
+    with pytest.raises(ManifestErrors, match=r"^jobs/a.yaml:5"):
+        review(place, "v1", "v0")
+
+
+def test_nothing_outside_of_a_revision_is_read(tmp_path: Path) -> None:
+    outside = tmp_path / "key.csv"
+    outside.write_text("x\nhidden\n")
+    text = job("a").replace("  completions: 10\n", "  tasks: {fromFile: {path: rows.csv}}\n")
+    place = repository(tmp_path / "r", {"jobs/b.yaml": job("b")})
+    git(place, "rm", "-rfq", ".")
+    (place / "jobs").mkdir()
+    (place / "jobs/a.yaml").write_text(text)
+    (place / "jobs/rows.csv").symlink_to(outside)
+    git(place, "add", "-A")
+    git(place, "commit", "-q", "-m", "link")
+    with pytest.raises(ManifestErrors, match="it cannot be read: no such file"):
+        review(place, "v0", "main")
+    commit(place, {"jobs/a.yaml": text.replace("rows.csv", str(outside))}, "v1")
+    with pytest.raises(UsageError, match="outside of the repository"):
+        review(place, "v0", "v1")
+    with pytest.raises(UsageError, match="outside of the repository"):
+        review(place, "v0", "v0", "../key.csv")
+
+
+def test_a_bare_clone_will_do_and_a_shallow_one_says_what_to_fetch(tmp_path: Path) -> None:
+    place = repository(
+        tmp_path / "r", {"jobs/a.yaml": job("a")}, {"jobs/a.yaml": job("a", tasks=11)}
+    )
+    git(tmp_path, "clone", "-q", "--bare", str(place), "bare.git")
+    assert len(review(tmp_path / "bare.git").objects) == 1
+    git(tmp_path, "clone", "-q", "--depth", "1", place.as_uri(), "shallow")
+    shallow = tmp_path / "shallow"
+    with pytest.raises(NotFound) as unknown:
+        review(shallow, "v0", "HEAD")
+    assert "git fetch --unshallow" in unknown.value.hint and "fetch-depth: 0" in unknown.value.hint
+    git(shallow, "fetch", "-q", "--depth", "1", "origin", "tag", "v0")
+    with pytest.raises(Refused, match="no common commit") as apart:
+        review(shallow, "v0", "HEAD")
+    assert "fetch-depth: 0" in apart.value.hint
+    with pytest.raises(NotFound, match="not in a git repository"):
+        review(tmp_path, "v0", "v1", str(tmp_path / "nowhere"))
+
+
+@pytest.mark.parametrize("said", ["--output=x", "a..b", "a b", "", "x" * 300])
+def test_what_is_not_one_revision_never_reaches_git(tmp_path: Path, said: str) -> None:
+    place = repository(tmp_path, {"jobs/a.yaml": job("a")})
+    with pytest.raises(UsageError, match="not one revision"):
+        review(place, said, "HEAD")

@@ -1,0 +1,209 @@
+"""Backups in directories and behind URLs: there as a whole or not at all, and only our own go."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from fleetctl.common.clock import SystemClock
+from fleetctl.common.errors import FleetctlError, NotFound, Refused, StoreError
+from fleetctl.controllers.model import Resource
+from fleetctl.stores import backup
+from fleetctl.stores.copies import copies
+from fleetctl.stores.copies.names import PARTIAL, name_for, ours_among, too_many
+from fleetctl.stores.copies.remote import Remote
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.sqlite.store import open_store
+
+DAY_S = 86_400.0
+URL = "memory://backups/fleet"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return founded(tmp_path / "home")
+
+
+@pytest.fixture(autouse=True)
+def nothing_there() -> Iterator[None]:
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+    fsspec.filesystem("memory").dircache.clear()
+    yield
+    MemoryFileSystem.store.clear()
+
+
+def founded(home: Path) -> Path:
+    store = open_store(home, SystemClock())
+    with store.transaction():
+        row = Resource("a", "BatchJob", "a", 1, 0, "{}", "{}", {}, {}, 5.0)
+        store.resources.put(row, expected_version=None)
+    store.close()
+    return home
+
+
+def there(where: str | Path) -> list[str]:
+    if isinstance(where, Path):
+        return sorted(it.name for it in where.iterdir())
+    return sorted(Remote(where).names())
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_what_lies_there_is_put_back_and_of_ours_the_newest_stay(
+    home: Path, tmp_path: Path, remote: bool
+) -> None:
+    where = URL if remote else f"{tmp_path}/copies/"
+    other = founded(tmp_path / "other")
+    copies.write(other, where, now_s=1.0)
+    if remote:
+        fsspec.filesystem("memory").pipe("/backups/fleet/notes.txt", b"mine")
+    else:
+        (tmp_path / "copies" / "notes.txt").write_text("mine")
+    done = [copies.write(home, where, now_s=number * DAY_S, keep=2) for number in range(1, 5)]
+    assert [len(it.dropped) for it in done] == [0, 0, 1, 1]
+    left = there(URL if remote else tmp_path / "copies")
+    assert [it.at for it in ours_among(left, done[0].about.store_id)] == [
+        "19700104T000000Z", "19700105T000000Z",
+    ]  # fmt: skip
+    assert "notes.txt" in left and len(left) == 4
+    with pytest.raises(Refused, match="backups of 2 stores"), copies.fetched(home, where):
+        pass
+    with copies.fetched(home, done[-1].url) as file:
+        back = backup.restore(tmp_path / "new", file, now_s=5.0, replace=True)
+    with Reader(tmp_path / "new") as reader:
+        assert [row.name for row in reader.resources()] == ["a"]
+    assert back.about.store_id == done[-1].about.store_id
+    assert not [it for it in home.iterdir() if it.name.startswith(".backup-")]
+
+
+class Faulty(MemoryFileSystem):
+    """A service with one fault. `fault` is told the verb and a path."""
+
+    protocol = "faulty"
+    cachable = False
+    fault: Callable[[str, str], None] = staticmethod(lambda verb, path: None)
+    short = 0  # bytes that it loses of what is written
+
+    def put_file(self, lpath: str, rpath: str, **rest: Any) -> None:
+        data = Path(lpath).read_bytes()
+        path = self._strip_protocol(rpath)
+        type(self).fault("put", path)
+        self.pipe_file(path, data[: len(data) - self.short])
+        type(self).fault("written", path)
+
+    def mv(self, path1: str, path2: str, **rest: Any) -> None:
+        type(self).fault("move", path2)
+        super().mv(path1, path2, **rest)
+
+
+@pytest.fixture
+def faulty() -> Iterator[type[Faulty]]:
+    fsspec.register_implementation("faulty", Faulty, clobber=True)
+    yield Faulty
+    Faulty.fault = staticmethod(lambda verb, path: None)
+    Faulty.short = 0
+
+
+ENDPOINT_DOWN = ConnectionError("Could not connect to the endpoint URL")
+
+
+@pytest.mark.parametrize(
+    ("verb", "error", "words"),
+    [
+        ("put", OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
+        ("put", ENDPOINT_DOWN, "cannot be reached to write: Could not connect"),
+        ("written", ENDPOINT_DOWN, "cannot be reached to write"),
+        ("move", ENDPOINT_DOWN, "cannot be reached to write"),
+        ("put", PermissionError("Access Denied"), "does not let us write: Access Denied"),
+    ],
+)
+def test_a_fault_on_the_way_leaves_nothing_that_counts_and_lets_nothing_go(
+    home: Path, faulty: type[Faulty], verb: str, error: Exception, words: str
+) -> None:
+    url = "faulty://backups"
+    first = copies.write(home, url, now_s=DAY_S, keep=1)
+
+    def fault(seen: str, path: str) -> None:
+        if seen == verb:
+            raise error
+
+    faulty.fault = staticmethod(fault)
+    with pytest.raises(FleetctlError, match=words):
+        copies.write(home, url, now_s=2 * DAY_S, keep=1)
+    faulty.fault = staticmethod(lambda verb, path: None)
+    own = [it.name for it in ours_among(there(url), first.about.store_id)]
+    assert own == [first.url.rpartition("/")[2]]
+    # What was left on the way goes with a later one, and the newest are what count.
+    last = copies.write(home, url, now_s=9 * DAY_S, keep=1)
+    assert there(url) == [last.url.rpartition("/")[2]]
+
+
+def cut_short(home: Path, faulty: type[Faulty]) -> list[str]:
+    """A service that says it has all of it, and has half. The names that then count."""
+    faulty.short = 1_000
+    with pytest.raises(FleetctlError):
+        copies.write(home, "faulty://backups", now_s=DAY_S)
+    return [it.name for it in ours_among(there("faulty://backups"))]
+
+
+def test_a_copy_that_is_cut_short_is_not_counted(home: Path, faulty: type[Faulty]) -> None:
+    assert cut_short(home, faulty) == []
+
+
+def test_a_backup_that_is_counted_before_it_is_whole_is_caught(
+    home: Path, faulty: type[Faulty], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted bug: written under its own name at once, and looked at afterwards."""
+
+    def put(self: Remote, file: Path, name: str) -> None:
+        self._fs.put_file(str(file), f"{self._path}/{name}")
+        self._must_be(f"{self._path}/{name}", file)
+
+    monkeypatch.setattr(Remote, "put", put)
+    assert cut_short(home, faulty) != []
+
+
+def test_the_disk_of_the_home_is_full(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(backup, "_copy_both", full)
+    with pytest.raises(StoreError, match="No space left"):
+        copies.write(home, URL, now_s=DAY_S)
+    assert there(URL) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "words", "hint"),
+    [
+        ("s3://bucket/x", "Install s3fs", "pip install 'fleetctl[backup]' s3fs"),
+        ("nowhere://x", "no protocol `nowhere`", "s3://bucket/backups"),
+    ],
+)
+def test_what_no_library_reaches_is_refused_with_what_installs_it(
+    home: Path, where: str, words: str, hint: str
+) -> None:
+    with pytest.raises(Refused, match=words) as refused:
+        copies.write(home, where, now_s=1.0)
+    assert hint in refused.value.hint
+
+
+def test_a_file_is_a_file_and_nothing_is_kept_count_of_there(home: Path, tmp_path: Path) -> None:
+    done = copies.write(home, f"file://{tmp_path}/one.backup", now_s=1.0)
+    assert done.url == f"{tmp_path}/one.backup"
+    with pytest.raises(Refused, match="is one file"):
+        copies.write(home, f"{tmp_path}/one.backup", now_s=1.0, keep=2)
+    with pytest.raises(NotFound), copies.fetched(home, f"{URL}/none.backup"):
+        pass
+
+
+def test_only_names_of_ours_and_of_this_store_are_too_many() -> None:
+    own = [name_for("a" * 32, number * DAY_S) for number in range(3)]
+    others = [name_for("b" * 32, 0.0), "fleet.backup", own[0] + ".old", own[2] + PARTIAL]
+    assert too_many([*others, *reversed(own)], "a" * 32, 2) == own[:1]
