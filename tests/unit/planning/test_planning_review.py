@@ -77,6 +77,21 @@ def test_each_object_says_what_becomes_of_it_and_costs_before_and_after(tmp_path
     assert bill.after.high == pytest.approx(a.after.high + 2 * a.before.high)
 
 
+def test_what_nobody_knows_of_others_hides_no_difference(tmp_path: Path) -> None:
+    unbound = job("u").replace("    timeoutSeconds: 600\n", "")
+    place = repository(
+        tmp_path,
+        {"jobs/u.yaml": unbound},
+        {"jobs/u.yaml": unbound, "jobs/a.yaml": job("a")},
+        {"jobs/u.yaml": unbound.replace('"1"', '"2"'), "jobs/a.yaml": job("a")},
+    )
+    found = review(place)
+    assert found.bill.after.high is None and found.of(Sort.UNKNOWN) == []
+    assert found.bill.difference == found.objects[0].after.high  # type: ignore[union-attr]
+    changed = review(place, "v1", "v2")
+    assert [it.key for it in changed.of(Sort.UNKNOWN)] == ["batchjob/u"]
+
+
 def test_what_was_done_under_an_old_content_runs_again_and_what_is_gone_is_said(
     tmp_path: Path,
 ) -> None:
