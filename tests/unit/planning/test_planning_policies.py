@@ -227,6 +227,26 @@ def test_every_writer_is_bound(store: Store) -> None:
     assert keys(store) == {"batchjob/x", "schedule/nightly", "policy/limits", "policy/new"}
 
 
+def test_objects_of_every_kind_are_looked_at(store: Store) -> None:
+    about = {
+        "Volume": {}, "Secret": {"fromEnv": ["KEY"]}, "Budget": {"maxCost": 5},
+        "Provider": {"type": "modal"}, "Source": {"git": {"url": "https://example.org/x.git"}},
+        "Endpoint": {"servers": [{"url": "http://127.0.0.1:1/v1"}], "models": {"m": "m"}},
+    }  # fmt: skip
+    texts = [document(kind, kind.lower(), spec) for kind, spec in about.items()]
+    apply(store, policy("object.metadata.name == object.metadata.name", name="all"), *texts)
+    with pytest.raises(Denied) as denied:
+        apply(store, policy("object.kind == 'Policy'", name="none"), *_labelled(texts))
+    assert str(denied.value).count("is denied by policy/none") == len(about)
+
+
+def _labelled(texts: list[str]) -> list[str]:
+    values = [json.loads(text) for text in texts]
+    return [
+        json.dumps({**it, "metadata": {**it["metadata"], "labels": {"a": "b"}}}) for it in values
+    ]
+
+
 def test_a_policy_that_cannot_be_read_denies_and_one_that_goes_binds_no_more(
     store: Store,
 ) -> None:
