@@ -194,7 +194,7 @@ def _item(change: Change, files: Mapping[str, str], claim: Claim, now_s: float) 
     if same and known is not None and known.source == claim.key:
         if (known.digest, known.file) == (digest, file):
             return None
-        note = replace(known, digest=digest, file=file)
+        note = known._replace(digest=digest, file=file)
     else:
         note = KeptBy(claim.key, file, claim.commit, digest)
     after = replace(after, annotations={**after.annotations, KEPT_BY: note.text()})

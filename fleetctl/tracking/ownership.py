@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from hashlib import sha256
+from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.controllers.model import Resource
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.tracking.annotations import KEPT_BY, NOTES
+
+if TYPE_CHECKING:
+    from fleetctl.controllers.model import Resource
 
 # Apply sets of Sources are called so; a person's own cannot be.
 SET_PREFIX = "source."
@@ -23,8 +25,7 @@ DIGEST_CHARS = 16
 COMMIT_CHARS = 7
 
 
-@dataclass(frozen=True, slots=True)
-class KeptBy:
+class KeptBy(NamedTuple):
     """source: its key. file: inside the repository, with the line. revision: the commit that
     changed the object last. digest: of the object as that commit made it.
     """
@@ -35,7 +36,7 @@ class KeptBy:
     digest: str
 
     def text(self) -> str:
-        return canonical_json(asdict(self))
+        return canonical_json(self._asdict())
 
 
 def kept_by(annotations: Mapping[str, str]) -> KeptBy | None:

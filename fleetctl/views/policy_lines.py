@@ -29,7 +29,7 @@ def rules_cell(seen: View, _now_s: float) -> str:
     rules = seen.spec().get("rules")
     each = [mapping(it).get("action", "Deny") for it in rules] if isinstance(rules, list) else []
     counts = ((each.count("Deny"), "deny"), (each.count("Warn"), "warn"))
-    return ", ".join(f"{count} {word}" for count, word in counts if count)
+    return ", ".join(f"{count} {word}" for count, word in counts if count) or "-"
 
 
 def exempt_line(seen: View, now_s: float) -> str:

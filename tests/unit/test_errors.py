@@ -16,12 +16,14 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
+from types import SimpleNamespace
 
 import pytest
 
 import fleetctl
-from fleetctl.apply.change import PRUNED, Change
+from fleetctl.apply.change import CREATED, PRUNED, Change, Verdict
 from fleetctl.apply.consent import NeedsConsent, check
+from fleetctl.apply.policies.told import PolicyDenied, refuse
 from fleetctl.apply.write import commit
 from fleetctl.cli.targets.files import documents_of
 from fleetctl.client.fleet import Fleet, GoalMissed
@@ -39,12 +41,18 @@ from fleetctl.daemon.reach import spawn
 from fleetctl.daemon.reach.client import Refusal, ask, raise_refusal
 from fleetctl.daemon.reach.patience import Hung, Unanswered, hung
 from fleetctl.engine.execute.secrets import SecretValues
+from fleetctl.engine.gitops.keeper import Moved
+from fleetctl.gitops.keeping import keep
+from fleetctl.gitops.proposal import Claim, Item, Proposal
 from fleetctl.interpreter.errors import InterpreterError
 from fleetctl.interpreter.session.conversation import Conversation, Problem
 from fleetctl.kubernetes.answers import ApiError, error_of
 from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.operator.fence import LeaseLost, fenced
 from fleetctl.providers.contract.account import Account
+from fleetctl.providers.kubernetes.runs.statuses import Wait
+from fleetctl.providers.kubernetes.runs.waiting.gathering import Gathering, GivenBack
+from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.stores.base import DiskFull, disk_full
 from fleetctl.stores.sqlite.store import open_store
 from fleetctl.views.kinds import kind_of
@@ -209,6 +217,30 @@ def _a_lease_that_is_over(place: Path) -> None:
         pass
 
 
+def _a_moved_world(place: Path) -> None:
+    store = open_store(place, FixedClock())
+    made = Item(CREATED, None, VOLUME)
+    try:
+        with store.transaction():
+            store.resources.put(VOLUME, expected_version=None)
+            read = Proposal(Claim("source/x", "source.x", "c0ffee"), (made,), objects=1)
+            keep(store, read, (), approved=True, now_s=0.0)
+    finally:
+        store.close()
+
+
+def _denied_by_a_policy(_place: Path) -> None:
+    verdict = Verdict("policy/small", "at most 8 GPUs", deny=True)
+    refuse([Change(CREATED, None, VOLUME, verdicts=(verdict,))])
+
+
+def _nodes_given_back(_place: Path) -> None:
+    job = {"spec": {"completions": 2}}
+    request = SimpleNamespace(template=SimpleNamespace(volumes=()))
+    wait = Wait("Unschedulable", "0/3 nodes are available")
+    raise Gathering(job, ClusterSettings()).given_back(request, wait)  # type: ignore[arg-type]
+
+
 def _no_such_object(_place: Path) -> None:
     raise error_of(404, b'{"reason": "NotFound", "message": "no such job"}', "GET /x")
 
@@ -228,6 +260,9 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     DiskFull: _no_room,
     Refusal: _a_refusing_controller,
     GoalMissed: _a_goal_that_cannot_be_met,
+    Moved: _a_moved_world,
+    PolicyDenied: _denied_by_a_policy,
+    GivenBack: _nodes_given_back,
     LeaseLost: _a_lease_that_is_over,
     ApiError: _no_such_object,
     InterpreterError: _a_sandbox_that_ends,
