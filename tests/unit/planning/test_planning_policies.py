@@ -235,7 +235,7 @@ def test_objects_of_every_kind_are_looked_at(store: Store) -> None:
     }  # fmt: skip
     texts = [document(kind, kind.lower(), spec) for kind, spec in about.items()]
     apply(store, policy("object.metadata.name == object.metadata.name", name="all"), *texts)
-    with pytest.raises(Denied) as denied:
+    with pytest.raises(PolicyDenied) as denied:
         apply(store, policy("object.kind == 'Policy'", name="none"), *_labelled(texts))
     assert str(denied.value).count("is denied by policy/none") == len(about)
 
