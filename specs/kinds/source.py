@@ -79,7 +79,8 @@ class Repository(GitSource):
     )
     known_hosts: tuple[NonEmptyText, ...] = Field(
         default=(),
-        description="Lines of known_hosts, the only trusted ssh hosts; default: the controller's user's.",
+        description="Lines of known_hosts, the only trusted ssh hosts; default: the controller's"
+        " user's.",
     )
     depth: Annotated[PositiveCount, Field(le=DEPTH_MAX)] = Field(
         default=1, description="Commits that are fetched; default 1."
