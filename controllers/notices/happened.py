@@ -55,14 +55,15 @@ def _own_low(before: Status, after: Status) -> Happened | None:
 
 
 def _source(before: Status, after: Status) -> Happened | None:
-    """A Source that does not stand as its repository says: told once for each revision."""
-    if after.get("reason") != "SourceFailed":
+    """A Source begins to fail, or fails at another revision. Of a repository that is only away
+    nothing is told: what is there goes on, and each gap of a network would be a notice.
+    """
+    if not after.get("lastError") or after.get("reason") == "SourceUnreachable":
         return None
-    told, new = (
-        [it.get(key) for key in ("reason", "attemptedRevision", "lastError")]
-        for it in (before, after)
-    )
-    return None if told == new else Happened("SourceFailed", f"{new}")
+    failed = before.get("lastError") and before.get("reason") != "SourceUnreachable"
+    if failed and before.get("attemptedRevision") == after.get("attemptedRevision"):
+        return None
+    return Happened("SourceFailed", f"{after.get('failingSince')}/{after.get('attemptedRevision')}")
 
 
 RULES: Mapping[str, tuple[Callable[[Status, Status], Happened | None], ...]] = {

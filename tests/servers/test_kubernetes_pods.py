@@ -298,9 +298,13 @@ def test_kueue_admits_a_job_that_names_its_queue(
 
     async def tale(world: KubernetesWorld) -> None:
         order = world.order(python("SUBMIT(a=1)"))
-        with pytest.raises(Unavailable) as told:
-            await world.provider.start(order)
-        assert "Kueue's queue `team-a`" in str(told.value)
+
+        async def queued() -> bool:
+            with pytest.raises(Unavailable) as told:
+                await world.provider.start(order)
+            return "Kueue's queue `team-a`" in str(told.value)
+
+        await eventually(queued, "the start says that it waits for Kueue")
         assert world.pods() == []
         # As Kueue does it.
         path = link_of(world).path("jobs", "run-0")
