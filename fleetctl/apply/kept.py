@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource
-from fleetctl.tracking.ownership import KeptBy, kept_by, short
+from fleetctl.tracking.kept_by import KeptBy, kept_by, short
 
 SHOWN_MAX = 3
 

@@ -44,7 +44,7 @@ from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.stores.base import Stored
 from fleetctl.stores.read.read_only import open_readonly
-from fleetctl.tracking.ownership import short
+from fleetctl.tracking.kept_by import short
 from fleetctl.tracking.sources import Sources
 from fleetctl.wiring.accounts import Accounts
 

@@ -23,8 +23,8 @@ from fleetctl.manifest.files.documents import VALUES, Document
 from fleetctl.manifest.problems import Problem
 from fleetctl.specs.kinds.source import FINISH_RUNNING, SourceSpec
 from fleetctl.stores.base import Stored
-from fleetctl.tracking.annotations import KEPT_BY
-from fleetctl.tracking.ownership import KeptBy, digest_of, kept_by, set_name
+from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, kept_by
+from fleetctl.tracking.ownership import digest_of, set_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from fleetctl.providers.programs import ask
 from fleetctl.providers.sources import git
 from fleetctl.providers.sources.access import Access
 from fleetctl.specs.kinds.source import Repository, Verify
-from fleetctl.tracking.ownership import short
+from fleetctl.tracking.kept_by import short
 
 IMPORT_S = 30.0
 

@@ -11,6 +11,7 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.vocabulary import bookkeeping
 from fleetctl.specs.content import Pins
+from fleetctl.tracking.kept_by import KEPT_BY
 
 # What `source.path` held when its object was applied, or the commit of `source.git`.
 REVISION = "fleetctl.dev/source-revision"
@@ -40,8 +41,6 @@ RETRIED = "fleetctl.dev/retried"
 # since the epoch; empty where somebody asked for it by hand.
 SCHEDULED_BY = "fleetctl.dev/scheduled-by"
 SCHEDULED_AT = "fleetctl.dev/scheduled-at"
-# Of what a Source keeps: which one, and what it made of it; see ownership.py.
-KEPT_BY = "fleetctl.dev/kept-by"
 # On a Source: the last request by hand to look at once, and the commit whose losses one allows.
 RECONCILE = "fleetctl.dev/reconcile"
 APPROVED = "fleetctl.dev/approved-revision"

@@ -134,8 +134,7 @@ class ClusterSettings(Spec):
     )
     shared_memory: Size | None = Field(
         default=None,
-        description="Of `/dev/shm`, with a GPU, nodes or Ray; default: the task's memory, else"
-        " 16Gi.",
+        description="Of `/dev/shm`, in bytes or `8Gi`; default `resources.memory`, else 16Gi.",
     )
 
     def label_of(self, label: str, gpu: str | None) -> str | None:

@@ -22,7 +22,7 @@ from fleetctl.apply import propose
 from fleetctl.engine.gitops.members import Members
 from fleetctl.gitops import keeping
 from fleetctl.manifest import Manifest, ManifestErrors
-from fleetctl.tracking.annotations import KEPT_BY
+from fleetctl.tracking.kept_by import KEPT_BY
 from tests.simulation.planted.plant import around, swapped
 from tests.unit.engine import fake_remote
 from tests.unit.engine.fake_remote import Remote, RemoteKeeper, Tree, job

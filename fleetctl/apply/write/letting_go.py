@@ -7,8 +7,8 @@ from dataclasses import replace
 from fleetctl.apply.prune import APPLYSET
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import Store
-from fleetctl.tracking.annotations import KEPT_BY, SCHEDULED_BY
-from fleetctl.tracking.ownership import kept_by
+from fleetctl.tracking.annotations import SCHEDULED_BY
+from fleetctl.tracking.kept_by import KEPT_BY, kept_by
 
 
 def let_go(store: Store, owner: Resource) -> tuple[Resource, ...]:

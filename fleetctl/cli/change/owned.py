@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.text import and_more, plural
 from fleetctl.tracking.annotations import SCHEDULED_BY
-from fleetctl.tracking.ownership import kept_by
+from fleetctl.tracking.kept_by import kept_by
 from fleetctl.views.objects import DELETING, View
 from fleetctl.views.reading import Reading
 

@@ -27,7 +27,7 @@ from fleetctl.controllers.vocabulary.status_keys import SPILLED_OVER
 from fleetctl.daemon.reach.spawn import holder
 from fleetctl.daemon.reach.standstill import standstill
 from fleetctl.specs.kinds.registry import unit_called
-from fleetctl.tracking.ownership import kept_by, short
+from fleetctl.tracking.kept_by import kept_by, short
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.policy_lines import exempt_line

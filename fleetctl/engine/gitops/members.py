@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import ResourceStore
-from fleetctl.tracking.ownership import drifted, kept_by
+from fleetctl.tracking.kept_by import kept_by
+from fleetctl.tracking.ownership import drifted
 
 
 class Members:

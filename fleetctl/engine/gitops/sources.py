@@ -33,7 +33,7 @@ from fleetctl.engine.shared.boundary import reported
 from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.stores.base import EventRow
 from fleetctl.tracking.annotations import APPROVED, RECONCILE
-from fleetctl.tracking.ownership import kept_by, short
+from fleetctl.tracking.kept_by import kept_by, short
 
 if TYPE_CHECKING:
     from fleetctl.engine.shared.state import State

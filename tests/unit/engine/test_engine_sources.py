@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from fleetctl.apply.write import commit
-from fleetctl.tracking.ownership import kept_by
+from fleetctl.tracking.kept_by import kept_by
 from tests.unit.engine.fake_remote import Remote, RemoteKeeper, job
 from tests.unit.engine.fake_world import Fleet
 
