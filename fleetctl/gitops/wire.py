@@ -24,7 +24,7 @@ def failed(error: FleetctlError) -> dict[str, Any]:
     problems = []
     if isinstance(error, ManifestErrors):
         problems = [asdict(it) for it in error.problems]
-    sort = type(error).__name__ if type(error).__name__ in _ERRORS else "FleetctlError"
+    sort = next(it.__name__ for it in type(error).__mro__ if it.__name__ in _ERRORS)
     about = {"sort": sort, "message": str(error), "hint": error.hint, "problems": problems}
     return {"error": about}
 

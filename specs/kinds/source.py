@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema, model_validator
 
+from fleetctl.specs.blocks.notify import SourceNotices
 from fleetctl.specs.blocks.template import GitSource
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Bool, Duration, Name, NonEmptyText, PositiveCount, Spec
@@ -126,3 +127,4 @@ class SourceSpec(Spec):
         description="A commit that would end running work: wait for its end or a person's consent,"
         " let running work end under the old spec, or end it; default Wait.",
     )
+    notify: SourceNotices = ()

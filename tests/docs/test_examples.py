@@ -12,11 +12,13 @@ import shutil
 import subprocess
 import tarfile
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
+from fleetctl.specs.values.exempt import EXEMPT
 from tests.docs.fleet import EXAMPLES, Fleet
 from tests.docs.screens import README
 from tests.emulators.llm.running import running
@@ -180,6 +182,12 @@ def test_a_policy_binds_whoever_writes(fleet: Fleet) -> None:
     answer = fleet.run("set", "job/by-hand", "labels.tier=production")
     assert answer.code == 3 and "names its team" in answer.talk
     assert fleet.json("get", "job/nightly-report")["spec"]["parallelism"] == 2
+    day = (datetime.now(UTC) + timedelta(days=30)).date().isoformat()
+    said = f"production until {day} because of a test"
+    fleet.ok("set", "job/nightly-report", "parallelism=9", f"annotations.{EXEMPT}={said}")
+    seen = fleet.ok("describe", "job/nightly-report")
+    assert f"Exempt:      policy/production until {day}, because of a test" in seen
+    assert f"exempt from policy/production until {day}, because of a test: at most 8" in seen
     fleet.ok("delete", "policy/production", "job/nightly-report", "job/by-hand")
 
 

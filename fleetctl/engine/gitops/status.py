@@ -44,7 +44,8 @@ def status_of(
     before = track.status
     phase, reason, message, hint = _standing(track, spec, decision, desk, memory)
     error = desk.error
-    if error is None and not _is_settled(desk):
+    same = memory.attempted == _text(before, "attemptedRevision")
+    if error is None and same and not _is_settled(desk):
         last = _text(before, "lastError")  # of the round before, until this one has come to an end
     else:
         last = told(error)[0] if error is not None else ""
@@ -88,7 +89,8 @@ def _standing(
     if applied and memory.attempted == memory.applied:
         return Phase.READY, "Ready", "", ""
     before = track.status
-    if not _is_settled(desk) and _text(before, "reason") in (REFUSED, UNREACHABLE, HELD):
+    looks = not _is_settled(desk) and not desk.tip
+    if looks and _text(before, "reason") in (REFUSED, UNREACHABLE, HELD):
         return (
             Phase.PENDING,
             _text(before, "reason"),
