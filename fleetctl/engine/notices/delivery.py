@@ -74,7 +74,9 @@ class Delivery:
                 at_s = self._start()
                 wait_s = min(max(at_s - self._state.clock.now_s(), 0.0), BEAT_S)
                 try:
-                    await asyncio.wait_for(self._wake.wait(), wait_s)
+                    # `wait_for` of Python 3.11 loses a cancellation that comes with the event.
+                    async with asyncio.timeout(wait_s):
+                        await self._wake.wait()
                 except TimeoutError:
                     continue
         finally:
