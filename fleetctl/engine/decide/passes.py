@@ -369,6 +369,7 @@ class Passes:
             state.settings.pass_retry_max_s,
         )
         state.queue.add(uid, now_s + wait_s)
+        self._queues.failed(uid)
         # What it holds in memory may be half changed; the next pass reads the rows back.
         track.outdate()
         track.asset_actions = []

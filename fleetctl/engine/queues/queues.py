@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fleetctl.tracking.track import Track, Work
 
 QUEUE = "Queue"
+EVICTED_AGAIN_S = 1.0
 SAME_MOMENT_S = 1e-6  # apart; a float of today holds a quarter of that
 WOKEN_MAX = 64  # of a cohort in one tick; each costs a pass
 
@@ -77,6 +78,11 @@ class Queues:
                 woken[one.uid] = None
             woken |= dict.fromkeys(self._next_up(cohort, now_s))
         self._dirty.clear()
+        if self._evicted:
+            # What a pass did not write, such as that of one that is ending, is decided again.
+            for name, uid in self._uids.items():
+                self._dirty.add(name)
+                self._state.queue.add(uid, now_s + EVICTED_AGAIN_S)
         return [*woken, *self._untold()]
 
     def in_turn(self, uids: list[str], rows: Mapping[str, Resource]) -> list[str]:
@@ -138,6 +144,12 @@ class Queues:
             for waiter in (known, now):
                 if waiter is not None:
                     self._touch(waiter.queue)
+
+    def failed(self, uid: str) -> None:
+        """Its pass raised: nobody waits for it."""
+        if (waiter := self._lines.waiters.get(uid)) is not None:
+            self._lines.drop(uid)
+            self._touch(waiter.queue)
 
     def removed(self, name: str) -> None:
         """A Queue is gone: who waits in it says so."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from fleetctl.apply.write import commit
 from fleetctl.controllers.model import Checkpoints, Saved
+from fleetctl.engine.queues.queues import Queues
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
@@ -300,3 +302,26 @@ async def test_of_objects_that_come_together_the_higher_priority_starts_first() 
             assert live(fleet, name) == 1, name
             fleet.local.finish(0, of=f"batchjob/{name}")
             await fleet.later(1.0)
+
+
+async def test_an_object_that_cannot_be_read_holds_up_nobody_behind_it() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        await fleet.apply("BatchJob", "runs", job())
+        await fleet.later(1.0)
+        await fleet.apply("BatchJob", "broken", job())
+        await fleet.later(1.0)
+        await fleet.apply("BatchJob", "behind", job())
+        with patch.object(Queues, "turn", raising(Queues.turn, "broken")):
+            fleet.local.finish(0, of="batchjob/runs")
+            await fleet.settle()
+            assert fleet.status("broken")["reason"] == "Quarantined"
+            assert live(fleet, "behind") == 1
+
+
+def raising(turn: Any, name: str) -> Any:
+    def patched(self: Queues, work: Any, now_s: float) -> Any:
+        assert work.resource.name != name, "a bug"
+        return turn(self, work, now_s)
+
+    return patched
