@@ -16,7 +16,7 @@ DRIFT_SHOWN_MAX = 5
 
 
 def url_cell(seen: View, _now_s: float) -> str:
-    return safe(str(mapping(seen.spec().get("git")).get("url") or ""))
+    return safe(str(mapping(seen.spec().get("git")).get("url") or "-"))
 
 
 def ref_cell(seen: View, _now_s: float) -> str:
@@ -33,7 +33,7 @@ def objects_cell(seen: View, _now_s: float) -> str:
 
 def drift_cell(seen: View, _now_s: float) -> str:
     found = _drift(seen)
-    return str(len(found)) if found else ""
+    return str(len(found)) if found else "-"
 
 
 def applied_cell(seen: View, now_s: float) -> str:

@@ -79,8 +79,7 @@ class Repository(GitSource):
     )
     known_hosts: tuple[NonEmptyText, ...] = Field(
         default=(),
-        description="Lines of a known_hosts file, the only ssh hosts that are trusted; default:"
-        " those of the user who runs the controller.",
+        description="Lines of a known_hosts file, whom ssh trusts alone; default: the user's own.",
     )
     depth: Annotated[PositiveCount, Field(le=DEPTH_MAX)] = Field(
         default=1, description="Commits that are fetched; default 1."
@@ -119,12 +118,10 @@ class SourceSpec(Spec):
     )
     drift: Literal["Repair", "Report"] = Field(
         default="Repair",
-        description="What becomes of objects that somebody changed by hand: made equal again, or"
-        " only told of; default Repair.",
+        description="Objects changed by hand: made equal again, or only told of; default Repair.",
     )
     on_disruption: Literal["Wait", "FinishRunning", "Replace"] = Field(
         default="Wait",
-        description="A commit that would end running work: wait for its end or a person's consent,"
-        " let running work end under the old spec, or end it; default Wait.",
+        description="What a commit that would end running work does to it; default Wait.",
     )
     notify: SourceNotices = ()
