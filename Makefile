@@ -85,7 +85,7 @@ reference: setup
 
 unit: setup
 	$(BIN)/pytest --collect-only -qq > /dev/null || true
-	$(BIN)/pytest -n 8 --dist loadgroup --timeout 600 --timeout-method thread
+	$(BIN)/pytest -n 8 --dist loadgroup --timeout 1200 --timeout-method thread
 
 # The linters take half a minute of one core, beside the tests; each must be well.
 test: setup

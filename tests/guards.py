@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -46,10 +47,17 @@ def begin(*, beyond: bool) -> None:
         for name in [name for name in os.environ if name.startswith(ACCOUNTS)]:
             del os.environ[name]
         os.environ.update(SERVICES)
+        # Nothing on loopback has a certificate that the public authorities know, and every client
+        # of an SDK would read all of them: a twentieth of a second each.
+        ssl.SSLContext.load_default_certs = _without_authorities  # type: ignore[method-assign]
         if not _hearing:
             sys.addaudithook(_hear)
             _hearing.append(True)
     os.environ.update(ALWAYS)
+
+
+def _without_authorities(context: ssl.SSLContext, purpose: object = None) -> None:
+    del context, purpose
 
 
 def _hear(event: str, args: tuple[Any, ...]) -> None:

@@ -36,10 +36,6 @@ def _end(before: Status, after: Status) -> Happened | None:
     return Happened(str(phase), f"{at}")
 
 
-NEEDS_CONSENT = "NeedsConsent"
-SOURCE_FAILS = ("RevisionRefused", "SourceUnreachable", "SecretMissing", NEEDS_CONSENT)
-
-
 def _low(before: Status, after: Status) -> Happened | None:
     """A Budget has crossed a level of its `warnAt`, in this period and with this cap."""
     level = after.get("warned")
@@ -59,14 +55,15 @@ def _own_low(before: Status, after: Status) -> Happened | None:
 
 
 def _source(before: Status, after: Status) -> Happened | None:
-    """A Source that does not stand as its repository says: told once for each revision."""
-    if after.get("reason") not in SOURCE_FAILS:
+    """A Source begins to fail, or fails at another revision. Of a repository that is only away
+    nothing is told: what is there goes on, and each gap of a network would be a notice.
+    """
+    if not after.get("lastError") or after.get("reason") == "SourceUnreachable":
         return None
-    told, new = (
-        [it.get("attemptedRevision"), it.get("lastError"), it.get("reason") == NEEDS_CONSENT]
-        for it in (before, after)
-    )
-    return None if told == new else Happened("SourceFailed", f"{new}")
+    failed = before.get("lastError") and before.get("reason") != "SourceUnreachable"
+    if failed and before.get("attemptedRevision") == after.get("attemptedRevision"):
+        return None
+    return Happened("SourceFailed", f"{after.get('failingSince')}/{after.get('attemptedRevision')}")
 
 
 RULES: Mapping[str, tuple[Callable[[Status, Status], Happened | None], ...]] = {

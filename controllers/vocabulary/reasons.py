@@ -163,6 +163,7 @@ OF_ATTEMPTS = {
 # What else is told as an event.
 OF_EVENTS = {
     "Applied": "A Source has made its objects equal to a commit.",
+    "BackedUp": "A backup that the settings ask for is written, and was read back.",
     "CheckpointSetAside": "A checkpoint was moved away: unfinished, or newer than the one resumed.",
     "Resumed": "An attempt went on from a checkpoint.",
     "MirrorFailed": "A checkpoint could not be copied to `checkpoint.mirror`, or brought back.",
@@ -179,6 +180,7 @@ OF_EVENTS = {
     "TrialsTaken": "`priorTrials` has given a search the ended trials of another sweep.",
     "ResultsTaken": "`tasks.fromResults` has made tasks of another job's results.",
     "ParametersTaken": "`paramsFrom` has given the work the parameters of a sweep's best trial.",
+    "PastRetention": "Something of the object was past a limit of the settings, and went.",
     "Released": "What `dependsOn` names came out as it must, and the first of the work began.",
     "Remark": "Worth knowing of the first success; later ones have it in their message.",
     "RunsMissed": "A schedule could not make objects in time; the last of them starts late.",

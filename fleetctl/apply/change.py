@@ -83,7 +83,13 @@ class Change:
         fields = [_recorded(field) for field in self.fields[:FIELDS_KEPT_MAX]]
         if len(self.fields) > FIELDS_KEPT_MAX:
             fields.append(f"and {len(self.fields) - FIELDS_KEPT_MAX} more")
-        message = "; ".join(text for text in (", ".join(fields), self.note, self._counts()) if text)
+        parts = [", ".join(fields), self.note, self._counts()]
+        parts += (
+            f"exempt from policy/{it.policy} {it.exempt}: {it.message}"
+            for it in self.verdicts
+            if it.exempt
+        )
+        message = "; ".join(text for text in parts if text)
         return f"{self.key} {self.outcome}" + (f": {message}" if message else "")
 
     def _counts(self) -> str:

@@ -19,7 +19,9 @@ from typing import Any
 from fleetctl.apply.change import PRUNED, Change
 from fleetctl.apply.cost.forecast import forecast
 from fleetctl.apply.forecast import may_cost, noted
+from fleetctl.apply.policies.judge import admitted
 from fleetctl.apply.policies.told import refuse as refuse_denied
+from fleetctl.apply.policies.told import warnings_of
 from fleetctl.apply.predictions.predict import allowed, predicted, refuse, worth_a_look
 from fleetctl.apply.predictions.world import world_of
 from fleetctl.apply.request.options import declared_in, parallelism_of
@@ -95,16 +97,15 @@ async def _compared(
     )
     changes = changes_by(stored, manifests, claim, whole, now_s)
     known = {name: it for name, it in declared.items() if isinstance(it, ProviderSpec)}
-    if may_cost(manifests, providers, known):
-        found = forecast(home, providers, changes)
-        costs = {key: it.estimate for key, it in found.items()}
-        changes = changes_by(stored, manifests, claim, replace(whole, costs=costs), now_s)
-        changes = noted(changes, found)
+    costly = may_cost(manifests, providers, known)
+    forecasts = forecast(home, providers, changes) if costly else {}
+    costs = {key: it.estimate for key, it in forecasts.items()}
+    changes = admitted(stored, noted(changes, forecasts), now_s, costs=costs)
     refuse_denied(changes, manifests)
     doubts = await _foreseen(stored, manifests, changes, providers, known)
-    doubts += [it.warning for it in looked.values() if it.warning]
-    made = proposal_of(stored, manifests, claim, changes, now_s)
-    return replace(made, warnings=(*made.warnings, *doubts)), changes
+    doubts += [it.warning for it in looked.values() if it.warning] + warnings_of(changes)
+    found = proposal_of(stored, manifests, claim, changes, now_s)
+    return replace(found, warnings=(*found.warnings, *doubts)), changes
 
 
 async def _foreseen(

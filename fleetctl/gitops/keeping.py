@@ -10,6 +10,8 @@ from dataclasses import replace
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change
 from fleetctl.apply.consent import Sort, losses_of
 from fleetctl.apply.impact import impact_on
+from fleetctl.apply.policies.judge import admitted
+from fleetctl.apply.policies.told import denials_of
 from fleetctl.apply.propose import write
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.gitops.keeper import Kept, Moved
@@ -33,7 +35,11 @@ def keep(
         if item.noted:
             assert change.before is not None
             store.resources.put(change.after, expected_version=change.before.version)
-    write(store, [it for it in changes if it.outcome in (CREATED, CONFIGURED, PRUNED)], now_s)
+    moving = [it for it in changes if it.outcome in (CREATED, CONFIGURED, PRUNED)]
+    # What they cost was judged when the commit was read.
+    if denials_of(admitted(store, moving, now_s, costs=None)):
+        raise Moved("a policy came after the commit was read")
+    write(store, moving, now_s)
     rows = [store.resources.of(it.after.uid) for it in changes]
     changed = {
         word: sum(it.outcome == word for it in changes) for word in (CREATED, CONFIGURED, PRUNED)

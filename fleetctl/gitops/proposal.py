@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from fleetctl.apply.change import PRUNED, UNCHANGED, Change
 from fleetctl.apply.consent import losses_of
+from fleetctl.apply.policies.told import refuse
 from fleetctl.apply.propose import propose
 from fleetctl.apply.prune import APPLYSET
 from fleetctl.apply.request.options import Order, pruning_of
@@ -132,7 +133,9 @@ def changes_by(
     problems = list(_claimed(stored, manifests, claim))
     if problems:
         raise ManifestErrors(problems)
-    return propose(stored, manifests, options, now_s)
+    changes = propose(stored, manifests, options, now_s)
+    refuse(changes, manifests)
+    return changes
 
 
 def proposal_of(

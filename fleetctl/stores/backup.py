@@ -34,6 +34,7 @@ FILES = (places.STATE_DB, places.EVENTS_DB)
 # and after so many tries the events are those of some milliseconds later.
 TRIES = 50
 _CHUNK_BYTES = 1 << 20
+ROOM = ".fleetctl-backup-"  # begins the name of the directory in which a copy is made
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def write(home: Path, file: Path, *, now_s: float) -> About:
     """
     _must_not_be_another(file)
     try:
-        with tempfile.TemporaryDirectory(prefix=".fleetctl-backup-", dir=file.parent) as folder:
+        with tempfile.TemporaryDirectory(prefix=ROOM, dir=file.parent) as folder:
             made = Path(folder)
             _copy_both(home, made)
             for path in sorted(made.glob("*.db")):

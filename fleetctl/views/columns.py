@@ -323,14 +323,6 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         Column("LAST", schedule_lines.last_cell), Column("NEXT", schedule_lines.next_cell), AGE,
         *PLAIN,
     ),
-    "Source": (
-        NAME, STATUS, Column("REF", source_lines.ref_cell),
-        Column("REVISION", source_lines.revision_cell),
-        Column("OBJECTS", source_lines.objects_cell),
-        Column("DRIFT", source_lines.drift_cell, sparse=True),
-        Column("APPLIED", source_lines.applied_cell), AGE,
-        Column("URL", source_lines.url_cell, wide=True), *PLAIN,
-    ),
     "Settings": (
         NAME, STATUS, Column("BACKUP", settings_lines.schedule_cell),
         Column("LAST", settings_lines.last_cell), Column("NEXT", settings_lines.next_cell), AGE,
@@ -341,6 +333,14 @@ _BY_KIND: Mapping[str, tuple[Column, ...]] = {
         Column("BORROWED", queue_lines.borrowed_cell, sparse=True), _own("RUNNING", "running"),
         _own("WAITING", "waiting"), Column("COHORT", queue_lines.cohort_cell, sparse=True), AGE,
         Column("STRATEGY", queue_lines.strategy_cell, wide=True), *PLAIN,
+    ),
+    "Source": (
+        NAME, STATUS, Column("REF", source_lines.ref_cell),
+        Column("REVISION", source_lines.revision_cell),
+        Column("OBJECTS", source_lines.objects_cell),
+        Column("DRIFT", source_lines.drift_cell, sparse=True),
+        Column("APPLIED", source_lines.applied_cell), AGE,
+        Column("URL", source_lines.url_cell, wide=True), *PLAIN,
     ),
     "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
     "Budget": (

@@ -8,17 +8,19 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fleetctl.specs.blocks.common import LabelKey, LabelValue
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.specs.values.exempt import EXEMPT
 from fleetctl.specs.values.scalars import Bool, Name, NonEmptyText, PositiveCount, Spec
 
 RULES_MAX = 50
 # More is a program; and what is parsed is bounded with it.
 EXPRESSION_CHARS_MAX = 4096
-EXEMPT = "policy.fleetctl.dev/exempt"
 
 
 def _is_kind(value: str) -> str:
     if value not in KINDS:
         raise ValueError(f"it must be a kind: {', '.join(KINDS)}")
+    if value == "Policy":
+        raise ValueError("a policy is not held to policies")
     return value
 
 

@@ -42,6 +42,7 @@ BENCHES: dict[str, Callable[[], Iterable[Figure]]] = {
     "finished": finished.beside_finished,
     "asked": finished.while_many_run,
     "plans": changes.plans,
+    "reviews": changes.reviews,
     "watches": changes.watches,
     "trials": sweeps.random_trials,
     "reports": sweeps.reports,

@@ -10,8 +10,20 @@ import time
 from pathlib import Path
 
 from tests.bench.harness import BIN, Figure, Home, home, job, median
+from tests.unit.planning.repositories import job as review_job
+from tests.unit.planning.repositories import repository
 
 TASKS = 1000
+CHANGED_FILES = 200
+POLICY = """apiVersion: fleetctl.dev/v1alpha1
+kind: Policy
+metadata: {name: limits}
+spec:
+  rules:
+    - expression: "!has(object.spec.parallelism) || object.spec.parallelism <= 8"
+    - expression: cost.known && cost.usd <= 50.0
+    - expression: plan.changes.all(c, c.path != 'parallelism')
+"""
 ROUNDS = 7
 
 
@@ -29,6 +41,28 @@ def plans() -> list[Figure]:
         ),
         Figure("`diff` of the same", f"{diff:.2f} s CPU", "", None),
     ]
+
+
+def reviews() -> list[Figure]:
+    """A pull request that changes 200 of 200 files, and one that changes 200 of 400, each a job of
+    50 tasks; and what a policy of three rules adds.
+    """
+    figures = []
+    with home() as at:
+        for among in (CHANGED_FILES, 2 * CHANGED_FILES):
+            place = at.path / f"repository{among}"
+            old = {f"jobs/{it:03}.yaml": review_job(f"j{it:03}") for it in range(among)}
+            new = {
+                f"jobs/{it:03}.yaml": review_job(f"j{it:03}", program="2")
+                for it in range(CHANGED_FILES)
+            }
+            repository(place, {**old, "p.yaml": POLICY}, {**old, **new, "p.yaml": POLICY})
+            words = ["plan", "-f", str(place / "jobs"), "--diff-from", "v0", "-o", "markdown"]
+            for more, what in (([], ""), (["--policy", str(place / "p.yaml")], ", a policy")):
+                spent = median([at.cpu_s(*words, *more) for _ in range(ROUNDS)])
+                text = f"`plan` of a pull request of {CHANGED_FILES} files of {among}{what}"
+                figures.append(Figure(text, f"{spent:.2f} s CPU", "2 s", spent <= 2))
+    return figures
 
 
 def _cpu_of_diff(at: Home, path: str) -> float:

@@ -12,11 +12,13 @@ import shutil
 import subprocess
 import tarfile
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 
+from fleetctl.specs.values.exempt import EXEMPT
 from tests.docs.fleet import EXAMPLES, Fleet
 from tests.docs.screens import README
 from tests.emulators.llm.running import running
@@ -32,11 +34,11 @@ RUN_BY_A_TEST = {
     "chain.yaml",
     "budget.yaml",
     "schedule.yaml",
-    "source.yaml",
     "settings.yaml",
     "notify.yaml",
     "policy.yaml",
     "queue.yaml",
+    "source.yaml",
     "sweep-early.yaml",
     "sweep-grid.yaml",
     "sweep-winner.yaml",
@@ -94,27 +96,6 @@ def test_a_chain_takes_results_from_one_job_to_the_next(fleet: Fleet) -> None:
     ]
 
 
-def test_a_repository_is_kept_applied(fleet: Fleet, tmp_path: Path) -> None:
-    tree = tmp_path / "fleet"
-    (tree / "fleet").mkdir(parents=True)
-    shutil.copy(EXAMPLES / "hello.yaml", tree / "fleet")
-    author = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
-    for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
-        subprocess.run(["git", "-C", str(tree), *author, *words], check=True)
-    text = (EXAMPLES / "source.yaml").read_text("utf-8")
-    local = text.replace("https://git.example.org/team/fleet.git", f"file://{tree}")
-    assert local != text
-    fleet.ok("apply", "-f", "-", stdin=local)
-    fleet.ok("wait", "source/fleet", "--for", "condition=Ready", "--timeout", "300s")
-    fleet.ok("wait", "job/hello")
-    refused = fleet.run("set", "job/hello", "parallelism=1")
-    assert refused.code == 3 and "is kept by source/fleet: `fleet/hello.yaml:" in refused.talk
-    assert fleet.run("diff", "source/fleet").code == 0
-    assert "is equal to" in fleet.ok("reconcile", "source/fleet")
-    fleet.ok("delete", "source/fleet", "--yes")
-    assert "hello" not in fleet.ok("get", "jobs")
-
-
 def test_a_program_of_this_machine_is_told_when_the_work_is_over(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path / "home", {"HOME": str(tmp_path)})
     fleet.apply("notify.yaml")
@@ -139,6 +120,27 @@ def test_a_queue_lets_all_of_its_work_be_done(fleet: Fleet) -> None:
     ]
     assert fleet.status("job/paper")["queued"]["priority"] == 1000
     assert "sandboxes" in fleet.ok("get", "queues")
+
+
+def test_a_repository_is_kept_applied(fleet: Fleet, tmp_path: Path) -> None:
+    tree = tmp_path / "fleet"
+    (tree / "fleet").mkdir(parents=True)
+    shutil.copy(EXAMPLES / "hello.yaml", tree / "fleet")
+    author = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", "-C", str(tree), *author, *words], check=True)
+    text = (EXAMPLES / "source.yaml").read_text("utf-8")
+    local = text.replace("https://git.example.org/team/fleet.git", f"file://{tree}")
+    assert local != text
+    fleet.ok("apply", "-f", "-", stdin=local)
+    fleet.ok("wait", "source/fleet", "--for", "condition=Ready", "--timeout", "300s")
+    fleet.ok("wait", "job/hello")
+    refused = fleet.run("set", "job/hello", "parallelism=1")
+    assert refused.code == 3 and "is kept by source/fleet: `fleet/hello.yaml:" in refused.talk
+    assert fleet.run("diff", "source/fleet").code == 0
+    assert "is equal to" in fleet.ok("reconcile", "source/fleet")
+    fleet.ok("delete", "source/fleet", "--yes")
+    assert "hello" not in fleet.ok("get", "jobs")
 
 
 def test_a_schedule_tells_its_next_night_and_runs_by_hand(fleet: Fleet) -> None:
@@ -180,6 +182,12 @@ def test_a_policy_binds_whoever_writes(fleet: Fleet) -> None:
     answer = fleet.run("set", "job/by-hand", "labels.tier=production")
     assert answer.code == 3 and "names its team" in answer.talk
     assert fleet.json("get", "job/nightly-report")["spec"]["parallelism"] == 2
+    day = (datetime.now(UTC) + timedelta(days=30)).date().isoformat()
+    said = f"production until {day} because of a test"
+    fleet.ok("set", "job/nightly-report", "parallelism=9", f"annotations.{EXEMPT}={said}")
+    seen = fleet.ok("describe", "job/nightly-report")
+    assert f"Exempt:      policy/production until {day}, because of a test" in seen
+    assert f"exempt from policy/production until {day}, because of a test: at most 8" in seen
     fleet.ok("delete", "policy/production", "job/nightly-report", "job/by-hand")
 
 

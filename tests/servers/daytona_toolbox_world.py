@@ -6,6 +6,7 @@ For the tests of the toolbox: what the SDK says is compared with files and proce
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -13,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from daytona import AsyncDaytona, Daytona, DaytonaConfig, Sandbox
+from daytona.handle import pty_handle
 
 from tests.emulators.daytona.server import Server
 from tests.emulators.daytona.state import World
@@ -67,6 +70,10 @@ def place(directory: Path) -> Iterator[Place]:
     thread = threading.Thread(target=loop.run_forever, name="daytona-emulator", daemon=True)
     thread.start()
     server = Server(directory)
+    # For a PTY whose first message comes later than in 0.1 s the SDK waits again where that is a
+    # TimeoutError; the library below it raises `queue.Empty`.
+    patch = pytest.MonkeyPatch()
+    patch.setattr(pty_handle, "TimeoutError", (TimeoutError, queue.Empty), raising=False)
     try:
         asyncio.run_coroutine_threadsafe(server.start(), loop).result(PATIENCE_S)
         yield Place(server, loop)
@@ -76,6 +83,7 @@ def place(directory: Path) -> Iterator[Place]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+        patch.undo()
 
 
 async def _cancelled() -> None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +27,7 @@ from fleetctl.providers.kubernetes.provider import KubernetesProvider
 from fleetctl.providers.kubernetes.runs import creates
 from fleetctl.providers.kubernetes.runs.exec import KubernetesEntering
 from fleetctl.providers.kubernetes.runs.streams import verb
-from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
+from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
 from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script
@@ -33,12 +35,12 @@ from tests.emulators.kubernetes.running import KubernetesEmulator
 from tests.servers.kubernetes_fleet import Fleet, playing
 
 TRAINER = (Path(__file__).parents[1] / "training" / "trainer.py").read_text()
+STANDIN = Path(__file__).parents[1] / "training" / "standin"
 ONE_GPU = {"resources": {"gpu": "any:1"}}
 NODES = [
     {"name": "plain"},
     {"name": "first", "gpus": 1, "labels": {"pool": "small"}},
 ]
-PRICES = {"cpu": 3600.0}  # USD an hour: one a second for each core
 
 
 class NodesWorld(KubernetesWorld):
@@ -92,7 +94,7 @@ class NodesWorld(KubernetesWorld):
 
 @pytest.fixture(scope="module")
 def emulator() -> Iterator[KubernetesEmulator]:
-    with emulated(nodes=NODES, kueue=True) as one:
+    with emulated(nodes=NODES, kueue=True, eviction_s=0.2) as one:
         yield one
 
 
@@ -115,8 +117,8 @@ def play(tmp_path: Path, emulator: KubernetesEmulator) -> Play:
     return told
 
 
-def gang(template: Template, nodes: Any = 3, procs: int | None = 1) -> Template:
-    return with_nodes(template, Nodes.model_validate(nodes), procs, NO_RAY)
+def gang(template: Template, nodes: Any = 3, procs: int | None = 1, ray: Ray = NO_RAY) -> Template:
+    return with_nodes(template, Nodes.model_validate(nodes), procs, ray)
 
 
 def states(seen: Any) -> list[str]:
@@ -196,6 +198,30 @@ def test_case_2_an_evicted_pod_is_a_lost_attempt_and_ends_the_others(play: Play)
         await none_left(world)
 
     play(tale)
+
+
+def test_a_node_whose_machine_is_not_heard_of_holds_all(
+    play: Play, emulator: KubernetesEmulator
+) -> None:
+    for name in ("left", "right"):
+        emulator.add_node(name, gpus=1, labels={"pool": "pair"})
+
+    async def tale(world: NodesWorld) -> None:
+        ref = await world.start(gang(script("echo up; exec sleep 600", **ONE_GPU), 2))
+        await world.holds(1, "up")
+        [away] = [
+            it["spec"]["nodeName"] for it in world.pods() if it["metadata"]["name"] == world.pod(1)
+        ]
+        emulator.lose_node(away)
+        held = "node 1: nothing is heard of it"
+        seen = await world.until(ref, lambda it: held in getattr(it, "held", ""), "was held")
+        assert isinstance(seen, Alive) and f"node `{away}` is not heard of" in seen.held
+        emulator.find_node(away)
+        lost = await world.lost(ref)
+        assert isinstance(lost, Ended) and lost.infrastructure, lost
+        await none_left(world)
+
+    play(tale, nodeSelector={"pool": "pair"})
 
 
 def test_case_4_where_not_all_have_a_place_all_are_given_back(
@@ -282,6 +308,46 @@ def test_a_node_that_fails_while_nobody_is_there_ends_all_and_is_heard_of(play: 
         assert (seen.reason, seen.exit_code, seen.infrastructure) == ("ExitCode:4", 4, False), seen
         assert states(seen)[1] == "Failed"
         await none_left(world)
+
+    play(tale)
+
+
+def test_case_5_node_0_decides_and_its_time_is_that_of_all(play: Play) -> None:
+    async def tale(world: NodesWorld) -> None:
+        env = {"HANG": "2", "STEPS": "2"}
+        hangs = command("python3", "-c", TRAINER, env=env, terminationGracePeriodSeconds=0.2)
+        done = await world.run(gang(hangs))
+        assert done.ok and states(done) == ["Succeeded", "Succeeded", "Stopped"], done
+        limits = {"timeoutSeconds": 0.3, "terminationGracePeriodSeconds": 0}
+        late = await world.run(gang(script("sleep 600", **limits), 2), run="run-1")
+        assert (late.reason, states(late)) == ("Timeout", ["Stopped"] * 2), late
+
+    play(tale)
+
+
+def test_case_13_one_ray_cluster_stands_over_all_nodes(play: Play, tmp_path: Path) -> None:
+    driver = "import os, ray; ray.init(address=os.environ['RAY_ADDRESS']); print(len(ray.nodes()))"
+    path = f"{STANDIN}:/usr/local/bin:{Path(sys.executable).parent}:/usr/bin:/bin"
+    made = script(
+        f'python3 -c "{driver}"; exit 7',
+        env={"PATH": path, "PYTHONPATH": str(STANDIN)},
+        source={"path": str(STANDIN), "mountPath": str(STANDIN)},
+    )
+    with socket.socket() as held:  # pods share this machine's network
+        held.bind(("", 0))
+        port = held.getsockname()[1]
+
+    async def tale(world: NodesWorld) -> None:
+        ref = await world.start(gang(made, 2, None, Ray.model_validate({"port": port})))
+        seen = await world.ended(ref)
+        assert (seen.ok, seen.reason, seen.exit_code) == (False, "ExitCode:7", 7), seen
+        assert world.node_log(0) == "2\n"
+        assert states(seen) == ["Failed", "Stopped"]
+        [token] = world.directory.glob("home/kubernetes/jobs/uid-1/*.token")
+        assert token.stat().st_mode & 0o777 == 0o600
+        for plural, group in (("jobs", "batch"), ("pods", ""), ("configmaps", "")):
+            held = str(world.emulator.objects(plural, group, world.namespace))
+            assert token.read_text() not in held
 
     play(tale)
 

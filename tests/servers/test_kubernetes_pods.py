@@ -22,6 +22,7 @@ from fleetctl.providers.kubernetes.provider import KubernetesProvider
 from fleetctl.providers.kubernetes.runs import creates
 from fleetctl.providers.kubernetes.runs.handles import parts
 from fleetctl.providers.kubernetes.runs.streams import verb
+from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
 from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.kubernetes.running import KubernetesEmulator
@@ -258,6 +259,9 @@ def test_the_rights_of_the_page_are_enough_and_it_takes_no_others(
         ref = await world.start(work, secret_refs=("kept",))
         assert (await world.ended(ref)).ok
         assert await world.log(ref) == b"by the cluster\n"
+        two = Nodes(min=2, max=2)
+        pair = with_nodes(script("true", volumes=mounted), two, None, NO_RAY)
+        assert (await world.run(pair, run="run-2")).ok
         ref = await world.start(script("echo begun; sleep 600"), run="run-1")
         await world.log_holds(ref, b"begun")
         emulator.cut_streams(parts(ref.handle)[1])
@@ -294,9 +298,13 @@ def test_kueue_admits_a_job_that_names_its_queue(
 
     async def tale(world: KubernetesWorld) -> None:
         order = world.order(python("SUBMIT(a=1)"))
-        with pytest.raises(Unavailable) as told:
-            await world.provider.start(order)
-        assert "Kueue's queue `team-a`" in str(told.value)
+
+        async def queued() -> bool:
+            with pytest.raises(Unavailable) as told:
+                await world.provider.start(order)
+            return "Kueue's queue `team-a`" in str(told.value)
+
+        await eventually(queued, "the start says that it waits for Kueue")
         assert world.pods() == []
         # As Kueue does it.
         path = link_of(world).path("jobs", "run-0")

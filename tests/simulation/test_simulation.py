@@ -139,7 +139,7 @@ def test_what_depends_on_others_begins_when_they_have_come_out_as_they_must(scen
 
 @pytest.mark.parametrize("scenario", queues.NAMED)
 def test_work_in_queues_stays_within_its_quota_and_goes_in_its_order(scenario: str) -> None:
-    for seed in range(10):
+    for seed in range(3):
         outcome = simulate(seed, Options(scenario=scenario))
         assert not outcome.broken, told(outcome)
 

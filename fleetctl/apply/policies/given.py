@@ -37,7 +37,7 @@ def policies_in(documents: Sequence[Document], check: Check) -> list[Policy]:
                 hint="--policy names files of kind Policy; -f names what they are about",
             )
     refuse_wrong(found, check)
-    return [_policy(it) for it in found]
+    return policies_among(found)
 
 
 def refuse_wrong(manifests: Iterable[Manifest], check: Check) -> None:
@@ -52,9 +52,8 @@ def refuse_wrong(manifests: Iterable[Manifest], check: Check) -> None:
         raise ManifestErrors(problems)
 
 
-def _policy(manifest: Manifest) -> Policy:
-    assert isinstance(manifest.spec, PolicySpec)
-    return Policy(manifest.name, manifest.spec)
+def policies_among(manifests: Iterable[Manifest]) -> list[Policy]:
+    return [Policy(it.name, it.spec) for it in manifests if isinstance(it.spec, PolicySpec)]
 
 
 def judged_by(

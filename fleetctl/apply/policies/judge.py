@@ -14,14 +14,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change, Verdict
-from fleetctl.apply.policies.exempt import Exemption, exemptions_of
 from fleetctl.apply.policies.expressions import Data, Wrong, evaluated, program
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.money.estimate import Estimate
-from fleetctl.specs.kinds.policy import EXEMPT, PolicyRule, PolicySpec
+from fleetctl.specs.kinds.policy import PolicyRule, PolicySpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.changes import UNSET
+from fleetctl.specs.values.exempt import EXEMPT, Exemption, exemptions_of
 from fleetctl.stores.base import Stored
 
 POLICY = "Policy"
@@ -157,7 +157,7 @@ def _but_for(
         why = "this policy has no exceptions"
     elif exemption.over(now_s):
         why = f"its exception ended on {exemption.day.isoformat()}"
-    elif exemption.too_far(now_s, spec.exemptions):
+    elif exemption.too_far(now_s, max_days=spec.exemptions.max_days):
         why = f"its exception may end {spec.exemptions.max_days} days from now at the latest"
     for it in found:
         if why:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.apply.change import Change, Verdict
 from fleetctl.common.errors import Refused
-from fleetctl.specs.kinds.policy import EXEMPT
+from fleetctl.specs.values.exempt import EXEMPT
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest

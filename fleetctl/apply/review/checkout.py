@@ -74,9 +74,11 @@ def checked_out(repository: Repository, commits: Sequence[Commit]) -> Iterator[l
         ]
 
 
-def named(repository: Repository, trees: Sequence[Tree], names: Sequence[str]) -> list[str]:
-    """Each path that a person wrote, below the tree's root. Raises UsageError for what cannot be in
-    a repository, NotFound for what is in none of the trees.
+def named(
+    repository: Repository, trees: Sequence[Tree], names: Sequence[str], directory: Path
+) -> list[tuple[str, str]]:
+    """Each path below the tree's root, and as a person wrote it in `directory`. Raises UsageError
+    for what cannot be in a repository, NotFound for what is in none of the trees.
     """
     found = []
     for name in names:
@@ -85,23 +87,25 @@ def named(repository: Repository, trees: Sequence[Tree], names: Sequence[str]) -
                 f"`-f {name}` has no revisions",
                 hint="with --diff-from, -f names files and directories of the repository",
             )
-        path = _inside(repository, name)
+        path = _inside(repository, name, directory)
         if not any(tree.has(path) for tree in trees):
             known = sorted({posixpath.dirname(it) for tree in trees for it in tree.paths} - {""})
             known += [it for it in trees[-1].paths if posixpath.dirname(it) == ""]
             said = " nor in ".join(tree.commit.shown for tree in reversed(trees))
             raise NotFound(f"`{name}` is not in {said}", hint=did_you_mean(path, known))
-        found.append(path)
+        found.append((path, name))
     return found
 
 
-def _inside(repository: Repository, name: str) -> str:
-    if posixpath.isabs(name):
-        top = os.path.realpath(repository.top or ".")
-        path = os.path.relpath(os.path.realpath(name), top)
+def _inside(repository: Repository, name: str, directory: Path) -> str:
+    if repository.top is None:
+        path = posixpath.normpath(name)
     else:
-        path = posixpath.normpath(posixpath.join(repository.prefix, name))
-    if path.split("/")[0] == "..":
+        # Links on the way to the repository are none of it; those inside are files of it.
+        whole = Path(name).is_absolute()
+        place, last = os.path.split(name) if whole else (directory, name)
+        path = os.path.relpath(os.path.join(os.path.realpath(place), last), repository.top)
+    if posixpath.isabs(path) or path.split("/")[0] == "..":
         raise UsageError(
             f"`{name}` is outside of the repository", hint="name what two revisions of it hold"
         )

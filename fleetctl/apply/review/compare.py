@@ -9,13 +9,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from fleetctl.apply.change import CREATED, UNCHANGED, Change
 from fleetctl.apply.cost.forecast import costs_of
 from fleetctl.apply.cost.report import ObjectPlan
-from fleetctl.apply.policies.given import judged_by, policies_in, refuse_wrong
+from fleetctl.apply.policies.given import policies_among, policies_in, refuse_wrong, together
+from fleetctl.apply.policies.judge import judged
 from fleetctl.apply.predictions.policies import wrong_in
 from fleetctl.apply.review.again import units_of
 from fleetctl.apply.review.budgets import budgets_of
@@ -24,11 +24,12 @@ from fleetctl.apply.review.live import Live, live_of
 from fleetctl.apply.review.repository import Commit, repository_of
 from fleetctl.apply.review.review import Bill, Review, Reviewed, Turn
 from fleetctl.apply.review.risks import in_order, of_changes, risks_of
-from fleetctl.apply.review.sides import Room, Side, changes_between, side_of
+from fleetctl.apply.review.sides import Room, Side, changes_between, side_of, stored_of
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest.document.namespaces import Chosen
 from fleetctl.manifest.files.documents import MANIFEST, VALUES, Document
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.stores.read.read_only import Snapshot
 
 # The texts of a side, with what `--set` says. lenient: what this side does not know is left out.
 Settle = Callable[[list[Document], bool], list[Document]]
@@ -56,7 +57,7 @@ def compare(asked: Asked) -> Review:
     """Raises ManifestErrors for what is wrong on the new side, NotFound and Refused for what the
     clone does not have.
     """
-    repository = repository_of([asked.directory, *map(_directory_of, asked.files[:1])])
+    repository = repository_of([_directory_of(asked), asked.directory])
     named_before, after = repository.commit(asked.before), repository.commit(asked.after)
     before = repository.parting(named_before, after)
     with (
@@ -64,28 +65,34 @@ def compare(asked: Asked) -> Review:
         tempfile.TemporaryDirectory(prefix="fleetctl-review-") as home,
     ):
         trees = (old_tree, new_tree)
-        files = list(zip(named(repository, trees, asked.files), asked.files, strict=True))
-        values = list(zip(named(repository, trees, asked.values), asked.values, strict=True))
+        files, values, beside = (
+            named(repository, trees, names, asked.directory)
+            for names in (asked.files, asked.values, asked.policies)
+        )
         room = Room(Path(home), asked.namespace, float(after.at_s))
         new = _side(new_tree, files, values, asked, room, lenient=False)
         if new.wrong is not None:
             raise new.wrong
         refuse_wrong(new.manifests, wrong_in)
-        beside = list(zip(named(repository, trees, asked.policies), asked.policies, strict=True))
         texts = new_tree.documents(beside, recursive=True)
         policies = policies_in(texts, wrong_in) if texts else []
         old = _side(old_tree, files, values, asked, room, lenient=True)
-        changes = changes_between(old, new, room.at_s)
-        gone = _gone(old, new)
-        changes = judged_by(new.stored, changes, policies, room.at_s, partial(costs_of, new.report))
+        stored = stored_of(old, room.at_s)
+        changes = changes_between(stored, old, new, room.at_s)
+        gone = _gone(stored, old, new)
         live = None if asked.home is None else live_of(asked.home, new, [it.key for it in gone])
+        holding = policies_among(new.manifests) if live is None else live.policies
+        policies = together(holding, policies)
+        changes = judged(changes, policies, room.at_s, costs=costs_of(new.report))
     found = _review(before, after, old, new, changes, gone, live)
     return found if named_before == before else replace(found, asked=named_before)
 
 
-def _directory_of(name: str) -> Path:
-    """The nearest directory that is there: what a person names may be in one revision alone."""
-    place = Path(name).absolute()
+def _directory_of(asked: Asked) -> Path:
+    """That of the first file, or the nearest that is there: the file may be in one revision alone,
+    and of another repository than that of the working directory.
+    """
+    place = Path(asked.directory / asked.files[0]).absolute()
     return next(it for it in (place, *place.parents) if it.is_dir())
 
 
@@ -105,10 +112,10 @@ def _side(
     return side_of(asked.settle(documents, lenient), tree.root, room)
 
 
-def _gone(old: Side, new: Side) -> list[Resource]:
+def _gone(stored: Snapshot, old: Side, new: Side) -> list[Resource]:
     """Objects that the new side does not declare. A volume that only was named stays."""
     there = new.by_key
-    rows = (old.stored.resources.get(it.kind, it.name, it.namespace) for it in old.manifests)
+    rows = (stored.resources.get(it.kind, it.name, it.namespace) for it in old.manifests)
     return [row for row in rows if row is not None and row.key not in there]
 
 

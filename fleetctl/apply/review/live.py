@@ -15,6 +15,7 @@ from fleetctl.apply.change import PRUNED, Change
 from fleetctl.apply.cost.offers import market_of
 from fleetctl.apply.cost.plan import report
 from fleetctl.apply.impact import impact_on
+from fleetctl.apply.policies.judge import Policy, policies_of
 from fleetctl.apply.propose import propose
 from fleetctl.apply.request.options import Order, declared_in, parallelism_of
 from fleetctl.apply.review.sides import Side
@@ -30,10 +31,13 @@ from fleetctl.wiring.accounts import Accounts
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """stopped: of each object, how many running units would end. budgets: sentences."""
+    """stopped: of each object, how many running units would end. budgets: sentences. policies: that
+    hold there once the new side is applied.
+    """
 
     stopped: Mapping[str, int]
     budgets: tuple[str, ...]
+    policies: tuple[Policy, ...]
 
 
 def live_of(home: Path, new: Side, gone: Sequence[str]) -> Live:
@@ -52,9 +56,11 @@ def live_of(home: Path, new: Side, gone: Sequence[str]) -> Live:
         changes += _pruned(stored, gone, order, now_s)
         market = market_of(stored, changes, accounts.backends)
         found = report(stored, changes, market, now_s)
+        policies = tuple(policies_of(stored, changes))
     caps = {cap.sentence for it in found.objects if it.work for cap in it.work.caps}
     stopped = {it.key: len(it.destroyed) for it in changes}
-    return Live({key: count for key, count in stopped.items() if count}, tuple(sorted(caps)))
+    some = {key: count for key, count in stopped.items() if count}
+    return Live(some, tuple(sorted(caps)), policies)
 
 
 def _pruned(stored: Stored, gone: Sequence[str], order: Order, now_s: float) -> list[Change]:

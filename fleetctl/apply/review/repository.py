@@ -62,7 +62,7 @@ def repository_of(places: Sequence[Path]) -> Repository:
 class Repository:
     """The one that a directory belongs to. Raises NotFound where it belongs to none.
 
-    top: of its work tree; None of a bare one. prefix: from there to the directory, `` or `jobs/`.
+    top: of its work tree, absolute; None of a bare one.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -76,10 +76,9 @@ class Repository:
             ) from None
         bare, shallow = (line == "true" for line in found.split())
         inside = self._ask("rev-parse", "--is-inside-work-tree").strip() == "true"
-        self.shallow, self.top, self.prefix = shallow, None if bare else directory, ""
+        self.shallow, self.top = shallow, None if bare else directory
         if inside:
             self.top = Path(self._ask("rev-parse", "--show-toplevel").rstrip("\n"))
-            self.prefix = self._ask("rev-parse", "--show-prefix").rstrip("\n")
 
     def commit(self, said: str) -> Commit:
         """Raises NotFound where the clone has none of this name, UsageError for what names none."""

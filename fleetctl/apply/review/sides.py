@@ -27,7 +27,6 @@ from fleetctl.manifest.problems import ManifestErrors
 from fleetctl.providers.sources.snapshots import differing
 from fleetctl.specs.kinds.registry import dump_spec
 from fleetctl.specs.kinds.secret import SecretSpec
-from fleetctl.stores.base import Store
 from fleetctl.stores.read.read_only import Snapshot, scratch
 from fleetctl.tracking.annotations import REVISION
 from fleetctl.tracking.sources import Looked, Sources, files_text, source_of
@@ -36,15 +35,14 @@ from fleetctl.wiring.accounts import Accounts
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """wrong: why its manifests cannot be read; then it has none. store: that holds its objects and
-    nothing else.
+    """wrong: why its manifests cannot be read; then it has none. changes: what they make of an
+    empty store.
     """
 
     manifests: tuple[Manifest, ...]
     looked: Mapping[str, Looked]
     report: Report
-    store: Store
-    stored: Snapshot
+    changes: tuple[Change, ...]
     order: Order
     wrong: ManifestErrors | UsageError | None = None
 
@@ -83,17 +81,25 @@ def side_of(documents: Sequence[Document], root: Path, room: Room) -> Side:
         namespace=room.namespace.name,
         unjudged=True,  # the changes between the sides are judged, with their costs
     )
-    store, stored = scratch()
+    _, stored = scratch()
     changes = propose(stored, manifests, order, room.at_s)
     found = report(stored, changes, market_of(stored, changes, accounts.backends), room.at_s)
-    commit(store, changes, room.at_s)
-    return Side(tuple(manifests), looked, found, store, stored, order, wrong)
+    return Side(tuple(manifests), looked, found, tuple(changes), order, wrong)
 
 
-def changes_between(before: Side, after: Side, at_s: float) -> list[Change]:
-    """What the objects of one side become on the other, but for those that it has no more."""
+def stored_of(side: Side, at_s: float) -> Snapshot:
+    """A store that holds the objects of a side and nothing else."""
+    store, stored = scratch()
+    commit(store, side.changes, at_s)
+    return stored
+
+
+def changes_between(stored: Snapshot, before: Side, after: Side, at_s: float) -> list[Change]:
+    """What the objects of one side become on the other, but for those that it has no more. stored:
+    the first one's.
+    """
     order = replace(after.order, sources=_Between(before.looked))
-    return propose(before.stored, after.manifests, order, at_s)
+    return propose(stored, after.manifests, order, at_s)
 
 
 class _Between(Sources):

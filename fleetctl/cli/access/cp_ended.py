@@ -119,6 +119,8 @@ def _gone(
     names = [str(mapping(it).get("name")) for it in _list(template.get("volumes"))]
     if kept:
         what = f"{unit} left the files of its work directory, and `{safe(path)}` is not among them"
+    elif seen.status.get("scratchFreed"):
+        what = f"{unit} has ended ({task.state.lower()}), and what it left is past retention"
     else:
         what = f"{unit} has ended ({task.state.lower()}), and its own disk went with it"
     if names:

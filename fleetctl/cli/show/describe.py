@@ -30,6 +30,7 @@ from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.tracking.ownership import kept_by, short
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, fix, mapping, why
+from fleetctl.views.policy_lines import exempt_line
 from fleetctl.views.queue_lines import place_line
 from fleetctl.views.reading import Reading, must_find, open_reading
 from fleetctl.views.tasks import Task, in_order, wandb_run
@@ -127,6 +128,8 @@ def lines(
 
         yield from (_label(name, safe(text)) for name, text in asset_lines(seen, reading, now_s))
     yield from _conditions(seen, now_s)
+    if exempt := exempt_line(seen, now_s):
+        yield _label("Exempt", safe(exempt))
     if notices := reading.notices(seen):
         from fleetctl.views.notice_lines import notice_line
 

@@ -56,7 +56,9 @@ def _task(source: Foreign, called: str) -> Iterator[dict[str, Any]]:
     )
     source.leave(_ELSEWHERE, *_PLACE)
     source.leave("is left out: no port is opened", "ports")
-    source.leave("is left out: all work of one owner is equal", "priority")
+    source.leave(
+        "is left out: it orders the work of a Queue, and needs `queue` beside it", "priority"
+    )
     if secrets:
         source.say("env", f"`{called}-secrets` takes {len(secrets)} values from the environment")
         yield manifest("Secret", f"{called}-secrets", {"fromEnv": secrets})

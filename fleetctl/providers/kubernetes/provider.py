@@ -97,7 +97,8 @@ class KubernetesProvider(RemoteProvider):
         asked = [ref for ref in runs if not self._is_making(ref)]
         for ref in asked:
             await self._nodes.join(ref)
-        return await self._runs.observe(asked)
+        refs = {ref.run: ref for ref in asked}
+        return [self._nodes.seen(it, refs[it.run]) for it in await self._runs.observe(asked)]
 
     async def stop(self, ref: RunRef, *, grace_s: float) -> None:
         await self._creating.makings.give_up(ref.run)

@@ -7,7 +7,9 @@ fsspec.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from fleetctl.stores.copies.remote import Remote
 from fleetctl.stores.read.reader import Reader
 
 FILE = "file://"
+ROOM = ".backup-"  # begins the name of a directory for a copy on its way
 PARTIAL_S = 86_400.0  # no copy is on its way for so long
 
 
@@ -56,6 +59,7 @@ def write(home: Path, where: str, *, now_s: float, keep: int | None = None) -> W
         return Written(str(path.absolute()), path.stat().st_size, about)
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _tidy(path, backup.ROOM, time.time())
         file = path / name_for(_store_id(home), now_s)
         about = backup.write(home, file, now_s=now_s)
         dropped = too_many([it.name for it in path.iterdir()], about.store_id, keep or 1 << 30)
@@ -145,10 +149,18 @@ def _room(home: Path) -> Iterator[Path]:
     """A directory for a copy that comes or goes; gone afterwards."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".backup-", dir=home) as folder:
+        _tidy(home, ROOM, time.time())
+        with tempfile.TemporaryDirectory(prefix=ROOM, dir=home) as folder:
             yield Path(folder)
     except OSError as error:
         raise StoreError(
             f"a copy of the store finds no room in `{home}`: {error.strerror or error}",
             hint="free some space there",
         ) from error
+
+
+def _tidy(top: Path, prefix: str, now_s: float) -> None:
+    """Remove what processes left that were killed while they copied. Raises OSError."""
+    for it in top.iterdir():
+        if it.name.startswith(prefix) and it.stat().st_mtime < now_s - PARTIAL_S:
+            shutil.rmtree(it, ignore_errors=True)

@@ -46,9 +46,9 @@ def build(home: Path) -> None:
             _served,
             _hostile,
             _scheduled,
-            _kept,
             _settled,
             _notified,
+            _kept,
         ):
             add(store)
     store.close()
@@ -259,29 +259,6 @@ def _scheduled(store: SqliteStore) -> None:
     })  # fmt: skip
 
 
-def _kept(store: SqliteStore) -> None:
-    """A Source whose newest commit is wrong, one that waits for consent, and what one keeps."""
-    good, newest = "3f2c1d9" + "0" * 33, "9b1e77a" + "0" * 33
-    wrong = "jobs/embed.yaml:7:16: spec.parallelism is `-1`; it must be at least 0"
-    text = f"{wrong}; the objects stay as at {good[:7]}"
-    git = {"url": "https://git.example.org/team/fleet.git", "ref": "main", "path": "fleet"}
-    _put(store, "Source", "fleet", age_s=9 * DAY_S, namespace="repos", spec={
-        "git": git, "prune": True,
-    }, status={
-        "phase": "Pending", "reason": "RevisionRefused", "message": text, "waitingOn": [text],
-        "appliedRevision": good, "attemptedRevision": newest, "lastError": wrong, "objects": 12,
-        "appliedAt": NOW_S - DAY_S, "attemptedAt": NOW_S - HOUR_S, "failingSince": NOW_S - HOUR_S,
-        "changed": {"created": 0, "configured": 2, "pruned": 1},
-        "drift": ["batchjob/embed -n repos was changed by hand"],
-    })  # fmt: skip
-    loss = "batchjob/long: 1 running task would be replaced (7,200 s of work)"
-    _put(store, "Source", "held", age_s=HOUR_S, namespace="repos", spec={"git": git}, status={
-        "phase": "Pending", "reason": "NeedsConsent", "objects": 1, "appliedRevision": good,
-        "message": f"{newest[:7]} waits for consent: {loss}", "attemptedRevision": newest,
-        "hint": "fleetctl reconcile source/held -n repos --yes", "appliedAt": NOW_S - MINUTE_S,
-    })  # fmt: skip
-
-
 def _settled(store: SqliteStore) -> None:
     """Settings whose newest backup failed."""
     text = "the backup failed: `s3://vision/fleet` cannot be reached to write: timed out"
@@ -330,6 +307,29 @@ def _notified(store: SqliteStore) -> None:
         )
         for how, state, tries, problem in ways
     ])  # fmt: skip
+
+
+def _kept(store: SqliteStore) -> None:
+    """A Source whose newest commit is wrong, one that waits for consent, and what one keeps."""
+    good, newest = "3f2c1d9" + "0" * 33, "9b1e77a" + "0" * 33
+    wrong = "jobs/embed.yaml:7:16: spec.parallelism is `-1`; it must be at least 0"
+    text = f"{wrong}; the objects stay as at {good[:7]}"
+    git = {"url": "https://git.example.org/team/fleet.git", "ref": "main", "path": "fleet"}
+    _put(store, "Source", "fleet", age_s=9 * DAY_S, namespace="repos", spec={
+        "git": git, "prune": True,
+    }, status={
+        "phase": "Pending", "reason": "RevisionRefused", "message": text, "waitingOn": [text],
+        "appliedRevision": good, "attemptedRevision": newest, "lastError": wrong, "objects": 12,
+        "appliedAt": NOW_S - DAY_S, "attemptedAt": NOW_S - HOUR_S, "failingSince": NOW_S - HOUR_S,
+        "changed": {"created": 0, "configured": 2, "pruned": 1},
+        "drift": ["batchjob/embed -n repos was changed by hand"],
+    })  # fmt: skip
+    loss = "batchjob/long: 1 running task would be replaced (7,200 s of work)"
+    _put(store, "Source", "held", age_s=HOUR_S, namespace="repos", spec={"git": git}, status={
+        "phase": "Pending", "reason": "NeedsConsent", "objects": 1, "appliedRevision": good,
+        "message": f"{newest[:7]} waits for consent: {loss}", "attemptedRevision": newest,
+        "hint": "fleetctl reconcile source/held -n repos --yes", "appliedAt": NOW_S - MINUTE_S,
+    })  # fmt: skip
 
 
 def _served(store: SqliteStore) -> None:

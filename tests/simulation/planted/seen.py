@@ -7,6 +7,7 @@ SEEN = {
     "a-change-wakes-nobody": 7,
     "a-period-counts-the-one-before-again": 2,
     "a-target-is-looked-at-when-trials-are-over": 13,
+    "a-task-in-a-used-sandbox-asks-nobody": 28,
     "a-worker-is-young-again-after-a-restart": 1,
     "an-idle-sandbox-takes-nothing": 5,
     "backoff-ignored": 8,

@@ -61,11 +61,16 @@ def test_a_budget_tells_each_level_once_a_period() -> None:
     assert told("Volume", low, {**low, "warned": 100}) == []
 
 
-def test_a_source_tells_each_revision_that_fails_once() -> None:
+def test_a_source_tells_each_revision_that_fails_once_and_no_gap_of_a_network() -> None:
     failed = {"reason": "RevisionRefused", "attemptedRevision": "a1", "lastError": "x.yaml:3"}
+    away = {**failed, "reason": "SourceUnreachable", "lastError": "no answer"}
     assert told("Source", {}, failed) == ["SourceFailed"]
     assert told("Source", failed, {**failed, "message": "again"}) == []
     assert told("Source", failed, {**failed, "attemptedRevision": "b2"}) == ["SourceFailed"]
+    assert told("Source", {}, away) == []
+    assert told("Source", away, failed) == ["SourceFailed"]
+    assert told("Source", {}, {**away, "reason": "AccessDenied"}) == ["SourceFailed"]
+    assert told("Source", failed, {"reason": "Ready", "lastError": ""}) == []
 
 
 def test_an_id_is_of_what_happened_and_nothing_else() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from fleetctl.engine.notices.delivery import Send
 from fleetctl.notices import request
 from fleetctl.notices.send import send
 from tests.emulators.sink import CUT, HANG, Sink
+from tests.unit.engine.fake_remote import Remote, RemoteKeeper, job
 from tests.unit.engine.fake_world import Fleet, tasks
 
 PATIENCE_S = 120.0  # real seconds until a request on loopback must have come
@@ -350,3 +352,24 @@ async def test_nothing_of_a_secret_or_of_what_a_program_said_leaves_or_is_kept(
         for secret in (KEY, sink.url):
             assert not [it for it in (sent, kept, said, caplog.text) if secret in it]
         assert CANARY not in sent + kept
+
+
+async def test_a_source_tells_a_commit_that_is_refused_once_and_the_next_one_again() -> None:
+    remote = Remote()
+    remote.push({"a.yaml": job("a")})
+    rule = {"on": ["SourceFailed"], "webhook": {"secret": "hook"}}
+    spec = {"git": {"url": "https://example.org/fleet.git"}}
+    async with Fleet(keeper=partial(RemoteKeeper, remote=remote)) as world:
+        await world.apply("Notifier", "all", {"notify": [rule]})
+        await world.apply("Source", "fleet", spec)
+        await world.settle()
+        assert rows(world) == []
+        remote.push({"a.yaml": job("a", parallelism=-1)})
+        for _ in range(4):
+            await world.later(60)
+        await world.crash()
+        await world.later(60)
+        assert rows(world) == [("source/fleet", "SourceFailed", "Waiting", 0)]
+        remote.push({"a.yaml": job("a", parallelism=-2)})
+        await world.later(60)
+        assert len(rows(world)) == 2

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fleetctl.apply.write import commit
+from fleetctl.controllers.model import Checkpoints, Saved
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
@@ -177,6 +178,51 @@ async def test_preempted_work_is_asked_to_stop_and_starts_again_without_a_failur
         await fleet.settle()
         assert [run.attempt for run in fleet.runs("young")] == [1, 2]
         assert live(fleet, "young") == 1
+
+
+async def test_preempted_training_has_its_signal_time_and_goes_on_from_its_checkpoint() -> None:
+    async with Fleet() as fleet:
+        rules = queue(sandboxes(1), preemption={"withinQueue": "LowerPriority"})
+        await fleet.apply("Queue", "gpu", rules)
+        training = {
+            "queue": "gpu",
+            "maxRestarts": 0,
+            "checkpoint": {"path": "/ckpt/run", "signalBeforeStopSeconds": 77},
+            "template": {
+                "command": ["train"],
+                "volumes": [{"name": "ckpt", "mountPath": "/ckpt"}],
+            },
+        }
+        await fleet.apply("TrainingRun", "train", training)
+        victim = fleet.runs("train")[-1].name
+        fleet.local.deaf = True
+        await fleet.apply("BatchJob", "high", job(1, priority="high"))
+        assert fleet.local.graces[victim] == 77
+        saved = (Saved(40, "/ckpt/run/step-40", 1_000.0, 7),)
+        fleet.local.deaf = False
+        fleet.local.finish(0, ok=False, checkpoints=Checkpoints(saved=saved))
+        await fleet.settle()
+        assert (live(fleet, "train"), live(fleet, "high")) == (0, 1)
+        fleet.local.finish(0, of="batchjob/high")
+        await fleet.settle()
+        first, second = fleet.runs("train")
+        assert (first.state.value, first.reason, first.saved_step) == ("Stopped", "Preempted", 40)
+        assert second.state.value == "Running"
+        assert fleet.status("train")["restarts"] == 0
+        fleet.local.finish(0, checkpoints=Checkpoints(resumed=40))
+        await fleet.settle()
+        assert fleet.status("train")["phase"] == "Succeeded"
+
+
+async def test_what_no_wait_helps_is_told_as_stuck() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("BatchJob", "a", job())
+        assert fleet.status("a")["stuck"]["lack"] == "missing"
+        await fleet.apply("Queue", "gpu", queue(sandboxes(0)))
+        assert fleet.status("a")["stuck"]["reason"] == "QueueTooSmall"
+        await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        await fleet.apply("BatchJob", "b", job())
+        assert "stuck" not in fleet.status("b")
 
 
 async def test_namespaces_take_turns_by_their_weights() -> None:

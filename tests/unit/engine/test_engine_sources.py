@@ -80,6 +80,24 @@ async def test_one_error_refuses_the_whole_revision_with_file_and_line() -> None
         assert world.status("fleet")["lastError"] == ""
 
 
+async def test_a_policy_refuses_the_whole_revision() -> None:
+    rule = {"expression": "object.spec.completions <= 2", "message": "at most 2"}
+    policy = {"match": {"kinds": ["BatchJob"]}, "rules": [rule]}
+    async with kept({"a.yaml": job("a")}) as (world, remote):
+        good = remote.branches["main"]
+        await world.apply("Policy", "small", policy)
+        bad = remote.push({"a.yaml": job("a"), "jobs/c.yaml": job("c", completions=3)})
+        await world.later(60.0)
+        assert jobs(world) == {"a": 1}
+        status = world.status("fleet")
+        assert (status["appliedRevision"], status["attemptedRevision"]) == (good, bad)
+        said = "jobs/c.yaml:1: batchjob/c is denied by policy/small: at most 2"
+        assert status["lastError"].startswith(said)
+        remote.push({"a.yaml": job("a"), "jobs/c.yaml": job("c", completions=2)})
+        await world.later(60.0)
+        assert jobs(world) == {"a": 1, "c": 1}
+
+
 async def test_nothing_is_loaded_while_the_commit_is_the_same() -> None:
     async with kept({"a.yaml": job("a")}) as (world, remote):
         for _ in range(5):

@@ -183,6 +183,8 @@ def test_a_bare_clone_will_do_and_a_shallow_one_says_what_to_fetch(tmp_path: Pat
     with pytest.raises(Refused, match="no common commit") as apart:
         review(shallow, "v0", "HEAD")
     assert "fetch-depth: 0" in apart.value.hint
+    # Of another repository than that of the working directory, which is in one, too.
+    assert len(review(tmp_path, "v0", "v1", str(place / "jobs")).objects) == 1
     with pytest.raises(NotFound, match="not in a git repository"):
         review(tmp_path, "v0", "v1", str(tmp_path / "nowhere"))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -207,3 +209,18 @@ def test_only_names_of_ours_and_of_this_store_are_too_many() -> None:
     own = [name_for("a" * 32, number * DAY_S) for number in range(3)]
     others = [name_for("b" * 32, 0.0), "fleet.backup", own[0] + ".old", own[2] + PARTIAL]
     assert too_many([*others, *reversed(own)], "a" * 32, 2) == own[:1]
+
+
+def test_what_a_killed_backup_left_is_tidied_up_a_day_later(home: Path, tmp_path: Path) -> None:
+    top = tmp_path / "copies"
+    for place, name in ((top, backup.ROOM), (home, copies.ROOM)):
+        for age_s, end in ((2 * DAY_S, "old"), (60.0, "young")):
+            left = place / f"{name}{end}"
+            left.mkdir(parents=True)
+            (left / "state.db").write_bytes(b"half")
+            at_s = time.time() - age_s
+            os.utime(left, (at_s, at_s))
+    copies.write(home, f"{top}/", now_s=1.0)
+    copies.write(home, URL, now_s=1.0)
+    assert [it.name for it in top.iterdir() if it.name.startswith(".")] == [f"{backup.ROOM}young"]
+    assert [it.name for it in home.iterdir() if it.name.startswith(".")] == [f"{copies.ROOM}young"]

@@ -118,7 +118,7 @@ def _settled(
 
 def refuse(held: Sequence[str], denied: Sequence[str] = ()) -> None:
     """Raises Refused with what policies deny and which conditions hold."""
-    from fleetctl.specs.kinds.policy import EXEMPT
+    from fleetctl.specs.values.exempt import EXEMPT
 
     found = [*denied, *(f"--fail-on {it}" for it in held)]
     if found:

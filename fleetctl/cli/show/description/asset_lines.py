@@ -29,8 +29,8 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
         "successfulJobsHistoryLimit": 3,
         "failedJobsHistoryLimit": 1,
     },
-    "Source": {"prune": False, "drift": "Repair", "onDisruption": "Wait"},
     "Queue": {"strategy": "BestEffortFIFO"},
+    "Source": {"prune": False, "drift": "Repair", "onDisruption": "Wait"},
     "Budget": {"period": "month", "onExceeded": "Suspend"},
 }
 LABELS = {
@@ -103,8 +103,8 @@ _OF_KIND: Mapping[str, Callable[[View, float], Iterator[tuple[str, str]]]] = {
     "Function": function_lines,
     "Provider": _provider,
     "Schedule": schedule_lines,
-    "Source": source_lines,
     "Settings": settings_lines,
+    "Source": source_lines,
     "Volume": _volume,
 }
 

@@ -10,6 +10,7 @@ import asyncio
 import shlex
 import tarfile
 from pathlib import Path
+from secrets import token_hex
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.kubernetes.answers import ApiError
@@ -80,7 +81,8 @@ def _archive(source: Source, job: Path) -> Path:
     tree = frozen(source, job)
     archive = tree.with_name(f"{tree.name}.tar.gz")
     if not archive.exists():
-        making = tree.with_name(f".{tree.name}.tar.gz.new")
+        # Pods of one template may begin at once, and each brings a whole one.
+        making = tree.with_name(f".{tree.name}.{token_hex(4)}.tar.gz.new")
         with tarfile.open(making, "w:gz", compresslevel=1) as tar:
             tar.add(tree, arcname=".")
         making.replace(archive)

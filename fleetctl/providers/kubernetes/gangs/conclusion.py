@@ -43,15 +43,18 @@ def lost(fate: Fate, at_s: float) -> End:
     }
 
 
-def judged(ends: Sequence[End], *, stopped_at_s: float | None, outside: bool) -> list[End]:
+def judged(
+    ends: Sequence[End], *, stopped_at_s: float | None, outside: bool, at_once: bool = False
+) -> list[End]:
     """The ends of all nodes by rank, with what followed from another one marked as that.
 
     stopped_at_s: since when all were being ended, if they were; outside: by their limits or by
-    somebody's wish, and not because one of them failed.
+    somebody's wish, and not because one of them failed; at_once: whatever node 0 ended with, the
+    others end with it, as Ray's workers do with their head.
     """
-    done = ends[0]["ok"]
-    since_s = ends[0]["at"] if done else stopped_at_s
-    cause = None if done else _first_taken(ends)
+    leads = ends[0]["ok"] or at_once
+    since_s = ends[0]["at"] if leads else stopped_at_s
+    cause = None if ends[0]["ok"] else _first_taken(ends)
     found = []
     for rank, end in enumerate(ends):
         after = since_s is not None and end["at"] >= since_s
@@ -61,11 +64,22 @@ def judged(ends: Sequence[End], *, stopped_at_s: float | None, outside: bool) ->
             found.append({**end, "outside": True, "lost": False})
         elif _was_taken(end) and rank == cause:
             found.append({**end, "lost": True})
-        elif _was_taken(end) or end["reason"] == STOPPED or (done and after):
+        elif (
+            _was_taken(end)
+            or end["reason"] == STOPPED
+            or (leads and after and rank)
+            or _went_after(end, ends)
+        ):
             found.append({**end, "stopped": True, "lost": False, "reason": CONSEQUENCE})
         else:
             found.append(end)
     return found
+
+
+def _went_after(end: End, ends: Sequence[End]) -> bool:
+    """Whether its pod is gone, nobody says why, and another had failed before: the Job took it."""
+    failed_s = min((it["at"] for it in ends if _by_itself(it)), default=float("inf"))
+    return bool(end["reason"] == Cause.LOST.value and end["at"] > failed_s)
 
 
 def _first_taken(ends: Sequence[End]) -> int | None:

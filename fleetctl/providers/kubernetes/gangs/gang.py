@@ -88,7 +88,12 @@ class Gang:
             await self._change(min(ALIVE_S, until_s - time.monotonic()))
         now_s = time.time()
         ends = [it or conclusion.lost(Fate(Cause.STOPPED), now_s) for it in self.ends]
-        ends = conclusion.judged(ends, stopped_at_s=self._stopped_at_s, outside=self._outside)
+        ends = conclusion.judged(
+            ends,
+            stopped_at_s=self._stopped_at_s,
+            outside=self._outside,
+            at_once=self._at_once,
+        )
         if from_start:
             yield conclusion.started(self._handle, now_s)
         yield conclusion.frames(ends, self.addresses, self._result)
@@ -109,8 +114,8 @@ class Gang:
             return
 
     async def _look_after(self) -> None:
-        """End the others: at once where one has failed, and once node 0 is done and they had their
-        grace.
+        """End the others: at once where one has failed; where node 0 is done, once they had time to
+        leave.
         """
         while None in self.ends and not self.failed and self.ends[0] is None:
             await self._change(ALIVE_S)

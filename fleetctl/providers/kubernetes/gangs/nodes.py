@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.model import Alive, Observation
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.kubernetes.gangs.orders import node_order, token_of
@@ -82,6 +83,15 @@ class Nodes:
             await self._sandboxes.join(ref.run, ref.handle, journal=journal, follow=follow)
         except Unavailable as error:  # who follows the run says so, and the next look tries again
             log.info("nodes not joined", extra={"run": ref.run, "why": str(error)})
+
+    def seen(self, seen: Observation, ref: RunRef) -> Observation:
+        """With why nothing is heard of a node beside the first."""
+        if not isinstance(seen, Alive) or seen.held:
+            return seen
+        for rank in range(1, parsed(ref.handle).nodes):
+            if why := self._runs.silence(node_name(ref.run, rank)):
+                return replace(seen, held=f"node {rank}: {why}")
+        return seen
 
     def _told_by(self, uid: str, run: str) -> Callable[[int], bytes]:
         """What a node's journal holds here."""

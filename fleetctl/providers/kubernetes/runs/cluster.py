@@ -111,8 +111,8 @@ class Cluster:
         """What a create or a look has told, until the watch tells it too."""
         self._jobs.setdefault(statuses.name_of(found), found)
 
-    async def change(self, job: str, *, within_s: float) -> None:
-        """Wait for anything about a Job or its pod, and not longer."""
+    async def change(self, job: str, *, within_s: float) -> bool:
+        """Wait for anything about a Job or its pods, and not longer; whether something came."""
         event = asyncio.Event()
         waiting = self._waiting.setdefault(job, set())
         waiting.add(event)
@@ -120,11 +120,12 @@ class Cluster:
             async with asyncio.timeout(within_s):
                 await event.wait()
         except TimeoutError:
-            return
+            return False
         finally:
             waiting.discard(event)
             if not waiting:
                 self._waiting.pop(job, None)
+        return True
 
     async def close(self) -> None:
         await cancel(self._tasks)

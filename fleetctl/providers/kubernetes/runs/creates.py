@@ -32,7 +32,7 @@ from fleetctl.providers.kubernetes.runs.waiting.gathering import (
     acquaint,
     put_service,
 )
-from fleetctl.providers.kubernetes.runs.waiting.kueue import Kueue
+from fleetctl.providers.kubernetes.runs.waiting.kueue import AGAIN_S, Kueue
 from fleetctl.providers.remote.connection.token_bucket import Bucket
 from fleetctl.providers.remote.sandboxes import names
 from fleetctl.providers.remote.sandboxes.creates import Making, Makings
@@ -123,9 +123,10 @@ class Creating:
                 await put_service(link, job, deadline_s=self._settings.call_s)
             pods = await self._running(cluster, request, job)
             if not any(map(statuses.is_over, pods)):
-                each = [statuses.name_of(pod) for pod in pods]
-                await asyncio.gather(*(self._finish(link, request, name) for name in each))
-                await acquaint(link, job, each)
+                first, *others = [statuses.name_of(pod) for pod in pods]
+                await self._finish(link, request, first)
+                await asyncio.gather(*(self._finish(link, request, name) for name in others))
+                await acquaint(link, job, [first, *others])
         return handle_of(job, next((pod for pod in pods if statuses.node_of(pod) == 0), None))
 
     async def _posted(self, cluster: Cluster, request: RunRequest, body: Object) -> Object:
@@ -158,7 +159,7 @@ class Creating:
         """
         name, since_s = statuses.name_of(job), time.monotonic()
         gathering = Gathering(job, cluster.link.settings)
-        seen, words = True, ""
+        heard_s, words = since_s, ""
         while True:
             pods = cluster.pods_of(name)
             if gathering.is_whole(pods):
@@ -167,7 +168,9 @@ class Creating:
             if over is not None:
                 await self._ended(cluster, request, name, over)
                 return pods
-            known = cluster.job(name) if seen else await self._sandboxes.named(cluster, request.run)
+            known = cluster.job(name)
+            if time.monotonic() - heard_s >= LOOK_S:
+                known, heard_s = await self._sandboxes.named(cluster, request.run), time.monotonic()
             if known is None:
                 raise _failed(request, "its Job was deleted before its pod began")
             condition = statuses.failed_condition(known)
@@ -186,9 +189,9 @@ class Creating:
             if time.monotonic() - since_s > cluster.link.settings.pending_seconds:
                 await self._sandboxes.end(f"{name}/")
                 raise _failed(request, "its pod waited for longer than `pendingSeconds`")
-            before, within_s = asyncio.get_running_loop().time(), min(LOOK_S, gathering.left_s)
-            await cluster.change(name, within_s=within_s)
-            seen = asyncio.get_running_loop().time() - before < within_s
+            queue_s = AGAIN_S if statuses.queue_of(known) else LOOK_S
+            if await cluster.change(name, within_s=min(LOOK_S, gathering.left_s, queue_s)):
+                heard_s = time.monotonic()
 
     async def _ended(self, cluster: Cluster, request: RunRequest, name: str, pod: Object) -> None:
         """A pod that is over already: what may have worked in it is adopted, nothing else is."""

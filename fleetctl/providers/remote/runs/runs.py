@@ -108,6 +108,11 @@ class RemoteRuns:
         tracked = self._tracked.get(run)
         return None if tracked is None else tracked.phase is Phase.FOLLOWING
 
+    def silence(self, run: str) -> str:
+        """Why nothing is heard of a run that may still work; "" when all is well."""
+        tracked = self._tracked.get(run)
+        return tracked.silence if tracked is not None and tracked.phase is Phase.FOLLOWING else ""
+
     def is_over(self, run: str) -> bool:
         """Whether the run is looked after and there is nothing more to come of it."""
         tracked = self._tracked.get(run)

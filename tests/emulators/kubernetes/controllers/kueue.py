@@ -89,4 +89,8 @@ class Kueue:
         status = {"conditions": [told]}
         self._writer.change(workloads, namespace, workload, lambda one: one.update(status=status))
         if admits:
-            self._writer.change(self._jobs, *where, lambda job: job["spec"].update(suspend=False))
+            self._writer.change(self._jobs, *where, _unsuspend)
+
+
+def _unsuspend(job: Object) -> None:
+    job["spec"] = {**job["spec"], "suspend": False}

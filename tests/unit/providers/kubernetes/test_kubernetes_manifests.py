@@ -86,8 +86,8 @@ def test_what_a_provider_object_says_is_in_the_pod() -> None:
         "ephemeral-storage": str(2 * 1024**3),
         "nvidia.com/gpu": "2",
     }
-    [shared] = [it for it in pod["volumes"] if it["name"] == "fleetctl-shm"]
-    assert shared["emptyDir"]["medium"] == "Memory"
+    shared = {"medium": "Memory", "sizeLimit": str(1024**3)}
+    assert {"name": "fleetctl-shm", "emptyDir": shared} in pod["volumes"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ PATH = "/apis/kueue.x-k8s.io/v1beta1/namespaces/{}/workloads"
 JOB_UID = "kueue.x-k8s.io/job-uid"
 ASK_S = 5.0
 FRESH_S = 5.0  # a list is as good as a new one
+AGAIN_S = 10.0  # between two looks at what it says of a Job, at the list that all share
 UNREADABLE_S = 300.0  # until a list that was refused is tried again
 LISTED_MAX = 2000
 WORDS_MAX = 300  # characters

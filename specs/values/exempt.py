@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from fleetctl.specs.kinds.policy import EXEMPT, PolicyExemptions
-
+EXEMPT = "policy.fleetctl.dev/exempt"
 FORM = "`NAME until 2026-12-31 because REASON`"
 _ONE = re.compile(
     r"(?P<name>[a-z0-9][-a-z0-9.]*)\s+until\s+(?P<day>\d{4}-\d{2}-\d{2})\s+because\s+(?P<why>\S.*)",
@@ -29,9 +28,9 @@ class Exemption:
     def over(self, now_s: float) -> bool:
         return datetime.fromtimestamp(now_s, UTC).date() > self.day
 
-    def too_far(self, now_s: float, terms: PolicyExemptions) -> bool:
+    def too_far(self, now_s: float, *, max_days: int) -> bool:
         today = datetime.fromtimestamp(now_s, UTC).date()
-        return self.day > today + timedelta(days=terms.max_days)
+        return self.day > today + timedelta(days=max_days)
 
     @property
     def sentence(self) -> str:
