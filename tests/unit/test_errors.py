@@ -39,6 +39,9 @@ from fleetctl.daemon.reach import spawn
 from fleetctl.daemon.reach.client import Refusal, ask, raise_refusal
 from fleetctl.daemon.reach.patience import Hung, Unanswered, hung
 from fleetctl.engine.execute.secrets import SecretValues
+from fleetctl.engine.gitops.keeper import Moved
+from fleetctl.gitops.keeping import keep
+from fleetctl.gitops.proposal import Claim, Item, Proposal
 from fleetctl.interpreter.errors import InterpreterError
 from fleetctl.interpreter.session.conversation import Conversation, Problem
 from fleetctl.kubernetes.answers import ApiError, error_of
@@ -213,6 +216,18 @@ def _no_such_object(_place: Path) -> None:
     raise error_of(404, b'{"reason": "NotFound", "message": "no such job"}', "GET /x")
 
 
+def _somebody_was_faster(place: Path) -> None:
+    store = open_store(place / "home", FixedClock())
+    claim = Claim("source/x", "source.x", "a" * 40)
+    try:
+        with store.transaction():
+            store.resources.put(VOLUME, expected_version=None)
+            keep(store, Proposal(claim, (Item("created", None, VOLUME),), 1), (),
+                 approved=True, now_s=5.0)  # fmt: skip
+    finally:
+        store.close()
+
+
 SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     FleetctlError: _no_place_for_a_home,
     Unanswered: _no_answer,
@@ -232,6 +247,7 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     ApiError: _no_such_object,
     InterpreterError: _a_sandbox_that_ends,
     Problem: _a_driver_that_cannot,
+    Moved: _somebody_was_faster,
 }
 
 
