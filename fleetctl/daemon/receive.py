@@ -173,7 +173,7 @@ class Receiver:
         """Store what the request asks for, unless it is a dry run; only then the values of
         secrets are taken over. Proposed again: the store may have changed while the forecast and
         the predictions were waited for. Raises NeedsConsent and
-        Denied.
+        PolicyDenied.
         """
         state = self._state
         now_s = state.clock.now_s()

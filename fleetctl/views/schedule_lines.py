@@ -15,7 +15,7 @@ RUNS_SHOWN_MAX = 5
 
 
 def line_cell(seen: View, _now_s: float) -> str:
-    return safe(str(seen.spec().get("schedule") or ""))
+    return safe(str(seen.spec().get("schedule") or "-"))
 
 
 def zone_cell(seen: View, _now_s: float) -> str:

@@ -130,13 +130,11 @@ class ClusterSettings(Spec):
     )
     gather_seconds: PositiveDuration = Field(
         default=600.0,
-        description="How long some of several nodes may hold their places while others wait, until"
-        " all are given back; default 10 min.",
+        description="How long some of several nodes may wait for the others; default 10 min.",
     )
     shared_memory: Size | None = Field(
         default=None,
-        description="Of `/dev/shm` of tasks with a GPU, several nodes or Ray, at most their memory;"
-        " default `resources.memory`, else 16Gi.",
+        description="Of `/dev/shm`, with a GPU, nodes or Ray; default: the task's memory, else 16Gi.",
     )
 
     def label_of(self, label: str, gpu: str | None) -> str | None:

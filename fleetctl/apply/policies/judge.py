@@ -263,6 +263,8 @@ def _made_by(change: Change) -> Change | None:
     if not KINDS[row.kind].starts:
         return None
     template = json.loads(row.spec).get("template", {})
+    if "kind" not in template:
+        return None  # a Source: what it keeps is looked at as it comes
     metadata = template.get("metadata", {})
     made = replace(
         row,

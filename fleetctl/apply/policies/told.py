@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 TOLD_MAX = 50  # of one refusal
 
 
-class Denied(Refused):
+class PolicyDenied(Refused):
     """Certain: nothing was stored."""
 
 
@@ -33,14 +33,14 @@ def denials_of(changes: Iterable[Change], manifests: Sequence[Manifest] = ()) ->
 
 
 def refuse(changes: Iterable[Change], manifests: Sequence[Manifest] = ()) -> None:
-    """Raises Denied where a policy denies something."""
+    """Raises PolicyDenied where a policy denies something."""
     found = denials_of(changes, manifests)
     if not found:
         return
     shown = found[:TOLD_MAX]
     if len(found) > TOLD_MAX:
         shown.append(f"and {len(found) - TOLD_MAX:,} more")
-    raise Denied(
+    raise PolicyDenied(
         "\nerror: ".join(shown),
         hint=f"`fleetctl describe policy/NAME` shows the rule; the annotation {EXEMPT} makes an"
         " exception for a while",

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.apply.change import CREATED, UNCHANGED, Change
+from fleetctl.apply.cost.estimate import FREE, Cost
 from fleetctl.apply.cost.forecast import costs_of
 from fleetctl.apply.cost.report import ObjectPlan
 from fleetctl.apply.policies.given import policies_among, policies_in, refuse_wrong, together
@@ -137,7 +138,7 @@ def _review(
         before,
         after,
         tuple(sorted(objects, key=_order)),
-        Bill(old.report.now, new.report.now, known_before=old.wrong is None),
+        _bill(old, new, planned_before, planned),
         unchanged=len(changes) - len(moving),
         budgets=live.budgets if live is not None else budgets_of(new.report),
         prices=new.report.sources,
@@ -145,8 +146,27 @@ def _review(
         live=live is not None,
     )
     rows = {it.after.key: it.after for it in changes} | {it.key: it for it in gone}
-    risks = risks_of(found, rows, new.report, live)
+    risks = risks_of(found, rows, (old.report, new.report), live)
     return replace(found, risks=tuple(in_order([*risks, *of_changes(moving)])))
+
+
+def _bill(
+    old: Side,
+    new: Side,
+    planned_before: Mapping[str, ObjectPlan],
+    planned: Mapping[str, ObjectPlan],
+) -> Bill:
+    left = come = FREE
+    for key in {**planned_before, **planned}:
+        was, now = _cost_of(planned_before.get(key)), _cost_of(planned.get(key))
+        if was != now:
+            left, come = left + was, come + now
+    known = old.wrong is None
+    return Bill(old.report.now, new.report.now, known_before=known, left=left, come=come)
+
+
+def _cost_of(it: ObjectPlan | None) -> Cost:
+    return FREE if it is None or it.work is None else it.work.now
 
 
 def _order(it: Reviewed) -> tuple[int, str]:

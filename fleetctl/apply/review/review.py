@@ -70,32 +70,36 @@ class Reviewed:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """before, after: of everything that a side declares, from nothing."""
+    """before, after: of everything that a side declares, from nothing. left, come: the same of the
+    objects whose cost is another one, so that what nobody knows of the others hides no difference.
+    """
 
     before: Cost = FREE
     after: Cost = FREE
     known_before: bool = True  # False: that side cannot be read
+    left: Cost = FREE
+    come: Cost = FREE
 
     @property
     def difference(self) -> float | None:
         """USD, of what is likely; where a side's is not known, of the most that both may cost."""
         if not self.known_before:
             return None
-        if self.before.expected is not None and self.after.expected is not None:
-            return self.after.expected - self.before.expected
+        if self.left.expected is not None and self.come.expected is not None:
+            return self.come.expected - self.left.expected
         return self.most_difference
 
     @property
     def most_difference(self) -> float | None:
         """USD, of the most that both may cost; None where nothing bounds one of them."""
-        if not self.known_before or self.before.high is None or self.after.high is None:
+        if not self.known_before or self.left.high is None or self.come.high is None:
             return None
-        return self.after.high - self.before.high
+        return self.come.high - self.left.high
 
     @property
     def bounds(self) -> bool:
         """Whether the difference is one of bounds."""
-        return self.before.expected is None or self.after.expected is None
+        return self.left.expected is None or self.come.expected is None
 
 
 @dataclass(frozen=True, slots=True)

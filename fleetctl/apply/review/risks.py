@@ -19,18 +19,20 @@ from fleetctl.specs.kinds.registry import KINDS
 
 
 def risks_of(
-    review: Review, rows: Mapping[str, Resource], priced: Report, live: Live | None
+    review: Review,
+    rows: Mapping[str, Resource],
+    priced: tuple[Report, Report],
+    live: Live | None,
 ) -> list[Risk]:
-    """rows: the objects as they will be, or as those that go are."""
+    """rows: the objects as they will be, or as those that go are. priced: both sides; what is as it
+    was is no risk of this change.
+    """
+    before, after = priced
     found = [risk for it in review.objects for risk in _of(it, rows[it.key], live)]
-    found += (Risk(Sort.BUDGET, "", it.sentence) for it in held(priced) if it.over)
-    if review.bill.after.expected is None and review.bill.after.high is None:
-        unknown = [
-            it.change.key
-            for it in priced.objects
-            if it.work is not None and it.work.now.expected is None and it.work.now.high is None
-        ]
-        found += (Risk(Sort.UNKNOWN, key, "nothing bounds what it costs") for key in unknown)
+    was = held(before)
+    found += (Risk(Sort.BUDGET, "", it.sentence) for it in held(after) if it.over and it not in was)
+    unknown = (it.key for it in review.objects if it.after is not None and it.after.high is None)
+    found += (Risk(Sort.UNKNOWN, key, "nothing bounds what it costs") for key in unknown)
     return found
 
 

@@ -16,7 +16,7 @@ import pytest
 from fleetctl.apply.change import Change
 from fleetctl.apply.policies.expressions import COST_MAX, Data, Wrong, evaluated, program
 from fleetctl.apply.policies.given import refuse_wrong, stored_judged
-from fleetctl.apply.policies.told import Denied, warnings_of
+from fleetctl.apply.policies.told import PolicyDenied, warnings_of
 from fleetctl.apply.predictions.policies import wrong_in
 from fleetctl.apply.propose import propose, write
 from fleetctl.apply.request.options import Order
@@ -71,7 +71,7 @@ def keys(store: Store) -> set[str]:
 
 
 def test_a_policy_binds_what_is_applied_beside_it_in_any_order(store: Store) -> None:
-    with pytest.raises(Denied) as denied:
+    with pytest.raises(PolicyDenied) as denied:
         apply(store, job(parallelism=9), policy({"expression": SMALL, "message": "at most 8"}))
     assert str(denied.value) == "batchjob/x is denied by policy/limits: at most 8"
     assert keys(store) == set()
@@ -84,7 +84,7 @@ def test_what_is_there_stays_and_its_next_change_is_looked_at(store: Store) -> N
     apply(store, policy(SMALL))
     same = apply(store, job(parallelism=20))
     assert [it.outcome for it in same] == ["unchanged"]
-    with pytest.raises(Denied, match="batchjob/x is denied"):
+    with pytest.raises(PolicyDenied, match="batchjob/x is denied"):
         apply(store, job(parallelism=20, labels={"team": "a"}))
     found = {it.key: it.verdicts for it in stored_judged(store, [], NOW_S)}
     assert [it.deny for it in found["batchjob/x"]] == [True] and found["batchjob/y"] == ()
@@ -107,7 +107,7 @@ def test_a_match_narrows_by_every_field(store: Store, match: Any, bound: bool) -
     text = job(parallelism=9, namespace="prod", labels={"team": "a"})
     rule = "object.spec.parallelism <= 8"
     if bound:
-        with pytest.raises(Denied):
+        with pytest.raises(PolicyDenied):
             apply(store, policy(rule, match=match), text)
     else:
         apply(store, policy(rule, match=match), text)
@@ -132,11 +132,11 @@ def test_rules_see_what_changes_and_what_it_was(store: Store) -> None:
     )
     apply(store, policy(*rules, match={"kinds": ["BatchJob"]}), job())
     apply(store, job(parallelism=8))
-    with pytest.raises(Denied, match=r"2 \* old.spec.parallelism` does not hold"):
+    with pytest.raises(PolicyDenied, match=r"2 \* old.spec.parallelism` does not hold"):
         apply(store, job(parallelism=17))
-    with pytest.raises(Denied, match=r"c\.path != 'completions'"):
+    with pytest.raises(PolicyDenied, match=r"c\.path != 'completions'"):
         apply(store, job(parallelism=8).replace('"completions": 2', '"completions": 3'))
-    with pytest.raises(Denied, match="namespace != 'prod'"):
+    with pytest.raises(PolicyDenied, match="namespace != 'prod'"):
         apply(store, job(namespace="prod"))
 
 
@@ -147,7 +147,7 @@ def test_costs_are_asked_for_where_they_are_known(store: Store) -> None:
     apply(store, job("free"), costs={})
     apply(store, job("cheap"), costs={"batchjob/cheap": Estimate(None, 0.0, 50.0)})
     for high in (50.01, None):
-        with pytest.raises(Denied):
+        with pytest.raises(PolicyDenied):
             apply(store, job("dear"), costs={"batchjob/dear": Estimate(1.0, 0.0, high)})
     assert keys(store) == {
         "policy/limits",
@@ -162,7 +162,7 @@ def test_what_cannot_be_told_is_denied_and_says_why(store: Store) -> None:
         ("object.spec.parallelism + 'a' == 'b'", "No such overload"),
         ("1 / (object.spec.parallelism - 4) == 0", "division by zero"),
     ):
-        with pytest.raises(Denied) as denied:
+        with pytest.raises(PolicyDenied) as denied:
             apply(store, policy(rule, match={"kinds": ["BatchJob"]}), job())
         assert why in str(denied.value)
 
@@ -188,7 +188,7 @@ def test_an_exception_has_a_day_and_a_reason(
     apply(store, policy(SMALL, exemptions=terms))
     text, at_s = job(parallelism=9, annotations={EXEMPT: said}), NOW_S + at_day * DAY_S
     if not passes:
-        with pytest.raises(Denied):
+        with pytest.raises(PolicyDenied):
             apply(store, text, at_s=at_s)
         assert "batchjob/x" not in keys(store)
         return
@@ -198,7 +198,7 @@ def test_an_exception_has_a_day_and_a_reason(
     # It ends, and the object stays until somebody changes it.
     later_s = at_s + 500 * DAY_S
     assert apply(store, text, at_s=later_s)[0].outcome == "unchanged"
-    with pytest.raises(Denied, match="its exception ended on 202"):
+    with pytest.raises(PolicyDenied, match="its exception ended on 202"):
         apply(store, text.replace('"completions": 2', '"completions": 3'), at_s=later_s)
 
 
@@ -212,11 +212,11 @@ def test_every_writer_is_bound(store: Store) -> None:
     big = schedule.replace('"parallelism": 4', '"parallelism": 9')
     apply(store, policy(SMALL))
     # A schedule that makes what is denied is denied itself, before any night.
-    with pytest.raises(Denied, match="schedule/nightly is denied by policy/limits"):
+    with pytest.raises(PolicyDenied, match="schedule/nightly is denied by policy/limits"):
         apply(store, big)
     # `set` and `scale` go by edits of the stored object.
     edited = manifest_with(store, "BatchJob", "x", Edits(fields=("parallelism=9",)))
-    with pytest.raises(Denied):
+    with pytest.raises(PolicyDenied):
         commit.apply(store, [edited], NOW_S)
     # What a schedule makes, under a policy that came after it.
     apply(store, policy("object.kind != 'BatchJob' || object.spec.parallelism <= 3", name="new"))
@@ -225,6 +225,26 @@ def test_every_writer_is_bound(store: Store) -> None:
     with pytest.raises(FleetctlError, match="is denied by policy/new"), store.transaction():
         Scheduled(store, {}).make(by_hand(row, "job", "now"), None, NOW_S)
     assert keys(store) == {"batchjob/x", "schedule/nightly", "policy/limits", "policy/new"}
+
+
+def test_objects_of_every_kind_are_looked_at(store: Store) -> None:
+    about = {
+        "Volume": {}, "Secret": {"fromEnv": ["KEY"]}, "Budget": {"maxCost": 5},
+        "Provider": {"type": "modal"}, "Source": {"git": {"url": "https://example.org/x.git"}},
+        "Endpoint": {"servers": [{"url": "http://127.0.0.1:1/v1"}], "models": {"m": "m"}},
+    }  # fmt: skip
+    texts = [document(kind, kind.lower(), spec) for kind, spec in about.items()]
+    apply(store, policy("object.metadata.name == object.metadata.name", name="all"), *texts)
+    with pytest.raises(Denied) as denied:
+        apply(store, policy("object.kind == 'Policy'", name="none"), *_labelled(texts))
+    assert str(denied.value).count("is denied by policy/none") == len(about)
+
+
+def _labelled(texts: list[str]) -> list[str]:
+    values = [json.loads(text) for text in texts]
+    return [
+        json.dumps({**it, "metadata": {**it["metadata"], "labels": {"a": "b"}}}) for it in values
+    ]
 
 
 def test_a_policy_that_cannot_be_read_denies_and_one_that_goes_binds_no_more(
@@ -236,7 +256,7 @@ def test_a_policy_that_cannot_be_read_denies_and_one_that_goes_binds_no_more(
     with store.transaction():
         newer = replace(row, spec='{"rules": [], "newer": 1}')
         store.resources.put(newer, expected_version=row.version)
-    with pytest.raises(Denied, match="cannot read it"):
+    with pytest.raises(PolicyDenied, match="cannot read it"):
         apply(store, job())
     commit.delete(store, "Policy", "limits", NOW_S)
     apply(store, job(parallelism=99))

@@ -9,10 +9,13 @@ import pytest
 from fleetctl.apply.review.compare import Asked, compare
 from fleetctl.apply.review.review import Review, Sort, Turn
 from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.controllers.model import RunState
+from fleetctl.manifest import load
 from fleetctl.manifest.document.namespaces import Chosen
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.problems import ManifestErrors
 from tests.unit.planning.repositories import commit, git, job, repository, volume
+from tests.unit.planning.test_planning_report import stored
 
 
 def as_they_are(documents: list[Document], lenient: bool) -> list[Document]:
@@ -20,7 +23,12 @@ def as_they_are(documents: list[Document], lenient: bool) -> list[Document]:
 
 
 def review(
-    place: Path, before: str = "v0", after: str = "v1", *files: str, values: tuple[str, ...] = ()
+    place: Path,
+    before: str = "v0",
+    after: str = "v1",
+    *files: str,
+    values: tuple[str, ...] = (),
+    home: Path | None = None,
 ) -> Review:
     return compare(
         Asked(
@@ -32,6 +40,7 @@ def review(
             recursive=True,
             namespace=Chosen(),
             settle=as_they_are,
+            home=home,
         )
     )
 
@@ -66,6 +75,21 @@ def test_each_object_says_what_becomes_of_it_and_costs_before_and_after(tmp_path
     assert bill.before.high is not None and bill.after.high is not None
     assert bill.most_difference == pytest.approx(bill.after.high - bill.before.high)
     assert bill.after.high == pytest.approx(a.after.high + 2 * a.before.high)
+
+
+def test_what_nobody_knows_of_others_hides_no_difference(tmp_path: Path) -> None:
+    unbound = job("u").replace("    timeoutSeconds: 600\n", "")
+    place = repository(
+        tmp_path,
+        {"jobs/u.yaml": unbound},
+        {"jobs/u.yaml": unbound, "jobs/a.yaml": job("a")},
+        {"jobs/u.yaml": unbound.replace('"1"', '"2"'), "jobs/a.yaml": job("a")},
+    )
+    found = review(place)
+    assert found.bill.after.high is None and found.of(Sort.UNKNOWN) == []
+    assert found.bill.difference == found.objects[0].after.high  # type: ignore[union-attr]
+    changed = review(place, "v1", "v2")
+    assert [it.key for it in changed.of(Sort.UNKNOWN)] == ["batchjob/u"]
 
 
 def test_what_was_done_under_an_old_content_runs_again_and_what_is_gone_is_said(
@@ -132,6 +156,41 @@ def test_an_overlay_and_its_values_are_read_from_the_revision(tmp_path: Path) ->
     assert review(place).objects == ()
     [a] = review(place, values=("prod.yaml",)).objects
     assert [(it.path, it.before, it.after) for it in a.fields] == [("completions", 3, 5)]
+
+
+def test_a_store_tells_what_runs_now_what_is_left_and_which_policies_hold(tmp_path: Path) -> None:
+    budget = (
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: Budget\nmetadata: {name: team}\n"
+        "spec: {maxCost: 1000}\n---\n"
+    )
+    policy = (
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: Policy\nmetadata: {name: few}\n"
+        'spec: {rules: [{expression: "!has(object.spec.completions)'
+        ' || object.spec.completions <= 10"}]}\n---\n'
+    )
+    was, now = job("a", tasks=3), job("a", tasks=11, program="2")
+    place = repository(
+        tmp_path / "r",
+        {"jobs/a.yaml": budget + was},
+        {"jobs/a.yaml": budget + now},
+        {"jobs/a.yaml": budget},
+        {"jobs/a.yaml": budget + was + "---\n" + job("b")},
+    )
+    home = tmp_path / "home"
+    running = [(index, RunState.RUNNING, 5.0) for index in range(2)]
+    manifests = load([Document("x", was + "---\n" + budget + policy, "/")])
+    stored(home, manifests, *running)
+    for after in ("v1", "v2"):
+        found = review(place, "v0", after, home=home)
+        [work] = found.of(Sort.WORK)
+        assert (work.key, work.sentence) == (
+            "batchjob/a", "2 running tasks would be stopped"
+        )  # fmt: skip
+        assert [it.key for it in found.of(Sort.POLICY)] == ["batchjob/a"] * (after == "v1")
+    # What stays as it is stops nothing, though more is stored than the repository has.
+    found = review(place, "v0", "v3", home=home)
+    assert found.of(Sort.WORK) == [] and found.live
+    assert "budget/team: $0.00 of $1,000.00 used" in found.budgets[0]
 
 
 def test_a_new_side_that_is_wrong_is_refused_and_an_old_one_is_told(tmp_path: Path) -> None:
