@@ -174,6 +174,7 @@ OF_EVENTS = {
     "BudgetWarning": "A budget crossed one of its `warnAt` levels.",
     "EndHeld": "A run has ended and its sandbox is not confirmed gone yet.",
     "GpuNotTold": "A run did not report which GPU of a list it got; it is charged as the dearest.",
+    "ManifestWarning": "What may be wrong in the manifests of a commit that a Source applied.",
     "MetricsUnread": "What a program printed or wrote could not be read as its `metrics` say.",
     "NoticeUndelivered": "A notice could not be delivered in time, or its sink takes no more.",
     "NeedsAttention": "Many stops of a run were not confirmed; it is tried again.",

@@ -1,5 +1,5 @@
-"""The note on an object that tells which Source keeps it. Written by fleetctl/gitops; light, because
-`get` and `describe` read it.
+"""Which Source keeps an object: a note on it, written by fleetctl/gitops. Light, for `get` and
+`describe` read it.
 """
 
 from __future__ import annotations

@@ -79,8 +79,7 @@ class Repository(GitSource):
     )
     known_hosts: tuple[NonEmptyText, ...] = Field(
         default=(),
-        description="Lines of known_hosts, the only trusted ssh hosts; default: the controller's"
-        " user's.",
+        description="Lines of a known_hosts file, whom ssh trusts alone; default: the user's own.",
     )
     depth: Annotated[PositiveCount, Field(le=DEPTH_MAX)] = Field(
         default=1, description="Commits that are fetched; default 1."
@@ -119,10 +118,10 @@ class SourceSpec(Spec):
     )
     drift: Literal["Repair", "Report"] = Field(
         default="Repair",
-        description="Whether edits by hand are undone or only reported; default Repair.",
+        description="Objects changed by hand: made equal again, or only told of; default Repair.",
     )
     on_disruption: Literal["Wait", "FinishRunning", "Replace"] = Field(
         default="Wait",
-        description="What a commit that would end running work does; default Wait, for consent.",
+        description="What a commit that would end running work does to it; default Wait.",
     )
     notify: SourceNotices = ()

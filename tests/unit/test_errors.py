@@ -245,6 +245,18 @@ def _no_such_object(_place: Path) -> None:
     raise error_of(404, b'{"reason": "NotFound", "message": "no such job"}', "GET /x")
 
 
+def _somebody_was_faster(place: Path) -> None:
+    store = open_store(place / "home", FixedClock())
+    claim = Claim("source/x", "source.x", "a" * 40)
+    try:
+        with store.transaction():
+            store.resources.put(VOLUME, expected_version=None)
+            keep(store, Proposal(claim, (Item("created", None, VOLUME),), 1), (),
+                 approved=True, now_s=5.0)  # fmt: skip
+    finally:
+        store.close()
+
+
 SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     FleetctlError: _no_place_for_a_home,
     Unanswered: _no_answer,
@@ -267,6 +279,7 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     ApiError: _no_such_object,
     InterpreterError: _a_sandbox_that_ends,
     Problem: _a_driver_that_cannot,
+    Moved: _somebody_was_faster,
 }
 
 

@@ -25,6 +25,11 @@ class Reading(Protocol):
     @property
     def commit(self) -> str: ...
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Of its manifests, a sentence each."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:

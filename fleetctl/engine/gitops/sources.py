@@ -43,6 +43,7 @@ KIND = "Source"
 Answer = TypeVar("Answer")
 # A clock that is moved, and a machine that slept, are noticed within this.
 BEAT_S = 60.0
+WARNINGS_TOLD_MAX = 5
 
 
 class Sources:
@@ -208,6 +209,9 @@ class Sources:
         where = f"{spec.git.ref or 'HEAD'}@{short(reading.commit)}"
         if any(kept.changed.values()) or memory.applied != reading.commit:
             self._state.say(uid, "Applied", f"{where}: {counts_text(kept.changed)}")
+        if reading.warnings and memory.applied != reading.commit:
+            shown = "; ".join(reading.warnings[:WARNINGS_TOLD_MAX])
+            self._state.say(uid, "ManifestWarning", f"{where}: {shown}", kind="Warning")
         return replace(memory, applied=reading.commit, applied_generation=desk.generation), kept
 
     def _ask(self, track: Track, spec: SourceSpec, desk: Desk, commit: str) -> None:
