@@ -217,18 +217,6 @@ def _a_lease_that_is_over(place: Path) -> None:
         pass
 
 
-def _a_moved_world(place: Path) -> None:
-    store = open_store(place, FixedClock())
-    made = Item(CREATED, None, VOLUME)
-    try:
-        with store.transaction():
-            store.resources.put(VOLUME, expected_version=None)
-            read = Proposal(Claim("source/x", "source.x", "c0ffee"), (made,), objects=1)
-            keep(store, read, (), approved=True, now_s=0.0)
-    finally:
-        store.close()
-
-
 def _denied_by_a_policy(_place: Path) -> None:
     verdict = Verdict("policy/small", "at most 8 GPUs", deny=True)
     refuse([Change(CREATED, None, VOLUME, verdicts=(verdict,))])
@@ -272,7 +260,6 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     DiskFull: _no_room,
     Refusal: _a_refusing_controller,
     GoalMissed: _a_goal_that_cannot_be_met,
-    Moved: _a_moved_world,
     PolicyDenied: _denied_by_a_policy,
     GivenBack: _nodes_given_back,
     LeaseLost: _a_lease_that_is_over,
