@@ -27,8 +27,8 @@ from fleetctl.providers.kubernetes.runs.cluster import Cluster
 from fleetctl.providers.kubernetes.runs.handles import handle_of
 from fleetctl.providers.kubernetes.runs.sandboxes import JobSandboxes
 from fleetctl.providers.kubernetes.runs.waiting.gathering import (
+    GIVEN_BACK,
     Gathering,
-    GivenBack,
     acquaint,
     put_service,
 )
@@ -307,7 +307,7 @@ def _perhaps_made() -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        error.perhaps_made = not isinstance(error, GivenBack)
+        error.perhaps_made = error.reason != GIVEN_BACK
         raise
 
 

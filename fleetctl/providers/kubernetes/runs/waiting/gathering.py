@@ -25,6 +25,7 @@ from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.kubernetes.runs import statuses
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 
+GIVEN_BACK = "NoCapacity"  # nothing of it is there, for certain
 AGAIN_S = 60.0  # after all were given back: who waits for the same machines may have them now
 KNOWN_S = 60.0  # for the cluster's DNS to know a pod that runs
 NO_PROGRAM = (126, 127)  # exit codes: there is no such command
@@ -32,10 +33,6 @@ VOLUME_HINT = (
     "a claim that is `ReadWriteOnce` is on one machine alone; several nodes want the Provider"
     " object's `volumes: {accessMode: ReadWriteMany}`"
 )
-
-
-class GivenBack(Unavailable):
-    """Nothing of it is there, for certain."""
 
 
 class Gathering:
@@ -62,12 +59,12 @@ class Gathering:
     def left_s(self) -> float:
         return max(0.0, self._until_s - time.monotonic())
 
-    def given_back(self, request: RunRequest, wait: statuses.Wait) -> GivenBack:
+    def given_back(self, request: RunRequest, wait: statuses.Wait) -> Unavailable:
         """Why none of them is there any more. wait: what they waited for at last."""
-        return GivenBack(
+        return Unavailable(
             f"not all nodes ran within `gatherSeconds`, which is {self._limit_s:g}, so all were"
             f" given back: {wait.message}",
-            reason="NoCapacity",
+            reason=GIVEN_BACK,
             retry_after_s=AGAIN_S,
             hint=VOLUME_HINT if request.template.volumes else wait.hint,
         )
