@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.sandboxes import Place
 from fleetctl.controllers.model import RunState
 from fleetctl.controllers.planning.plan import Phase, Start
 from tests.unit.controllers.play import Play, job
@@ -152,7 +153,12 @@ def test_what_is_held_is_what_counting_all_sandboxes_gives(
     history = live_through(spec, lived).history
     stopping = {run.name for run in history.live.values() if run.state is RunState.STOPPING}
     assert history.sandboxes.held.counts == Counter(
-        (box.provider, box.last.usd_per_s, box.closing or box.last.name in stopping)
+        Place(
+            box.provider,
+            box.last.usd_per_s,
+            stopping=box.closing or box.last.name in stopping,
+            queued=box.last.queued,
+        )
         for box in history.sandboxes.values()
     )
 
