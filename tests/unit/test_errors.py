@@ -16,7 +16,6 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
-from types import SimpleNamespace
 
 import pytest
 
@@ -50,9 +49,6 @@ from fleetctl.kubernetes.answers import ApiError, error_of
 from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.operator.fence import LeaseLost, fenced
 from fleetctl.providers.contract.account import Account
-from fleetctl.providers.kubernetes.runs.statuses import Wait
-from fleetctl.providers.kubernetes.runs.waiting.gathering import Gathering, GivenBack
-from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.stores.base import DiskFull, disk_full
 from fleetctl.stores.sqlite.store import open_store
 from fleetctl.views.kinds import kind_of
@@ -222,13 +218,6 @@ def _denied_by_a_policy(_place: Path) -> None:
     refuse([Change(CREATED, None, VOLUME, verdicts=(verdict,))])
 
 
-def _nodes_given_back(_place: Path) -> None:
-    job = {"spec": {"completions": 2}}
-    request = SimpleNamespace(template=SimpleNamespace(volumes=()))
-    wait = Wait("Unschedulable", "0/3 nodes are available")
-    raise Gathering(job, ClusterSettings()).given_back(request, wait)  # type: ignore[arg-type]
-
-
 def _no_such_object(_place: Path) -> None:
     raise error_of(404, b'{"reason": "NotFound", "message": "no such job"}', "GET /x")
 
@@ -261,7 +250,6 @@ SAMPLES: dict[type[FleetctlError], Callable[[Path], None]] = {
     Refusal: _a_refusing_controller,
     GoalMissed: _a_goal_that_cannot_be_met,
     PolicyDenied: _denied_by_a_policy,
-    GivenBack: _nodes_given_back,
     LeaseLost: _a_lease_that_is_over,
     ApiError: _no_such_object,
     InterpreterError: _a_sandbox_that_ends,
