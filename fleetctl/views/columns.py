@@ -9,22 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from fleetctl.common.text import HOUR_S, age, duration, safe, scalar, shorten, usd
-from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.common.text import age, duration, safe, scalar, shorten, usd
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import object_key
-from fleetctl.views import (
-    policy_lines,
-    queue_lines,
-    schedule_lines,
-    settings_lines,
-    source_lines,
-)
-from fleetctl.views.objects import View, mapping, why
+from fleetctl.views.lines import assets, policies, queues, schedules, settings, sources
+from fleetctl.views.objects import NONE, View, mapping, why
 
 # A sentence in a table is a pointer; `describe` has the whole of it.
 WHY_CHARS_MAX = 80
-NONE = "-"
 
 
 class Column(NamedTuple):
@@ -85,34 +77,6 @@ def _method(seen: View, _now_s: float) -> str:
     return safe(seen.text("method")) or NONE
 
 
-def _provider(seen: View, _now_s: float) -> str:
-    return safe(str(seen.spec().get("provider") or DEFAULT_PROVIDER))
-
-
-def _slots(seen: View, _now_s: float) -> str:
-    """`5/10` sandboxes; `5` where nothing limits them."""
-    slots = seen.map("slots")
-    limit = slots.get("limit")
-    return f"{scalar(slots.get('used', 0))}{'' if limit is None else f'/{scalar(limit)}'}"
-
-
-def _creates(seen: View, _now_s: float) -> str:
-    most = mapping(seen.spec().get("limits")).get("createsPerMinute")
-    return NONE if most is None else f"{scalar(most)}/min"
-
-
-def _spend(seen: View, _now_s: float) -> str:
-    """`$1.20/$2.00` an hour; `+3?` for so many sandboxes of unknown price."""
-    spend = seen.map("spend")
-    most = mapping(seen.spec().get("breaker")).get("maxSpendPerHour")
-    now, unpriced = spend.get("usdPerHour", 0.0), spend.get("unpriced")
-    return (
-        (usd(now) if isinstance(now, (int, float)) else NONE)
-        + (f"+{scalar(unpriced)}?" if unpriced else "")
-        + (f"/{usd(most)}" if isinstance(most, (int, float)) else "")
-    )
-
-
 def _full(seen: View, _now_s: float) -> str:
     """Why nothing new starts there; nothing when it can."""
     return safe(shorten(seen.text("message"), WHY_CHARS_MAX)) or NONE
@@ -140,96 +104,6 @@ def _left(seen: View, _now_s: float) -> str:
     if not isinstance(left, (int, float)) or not isinstance(most, (int, float)):
         return NONE
     return f"{usd(left)}/{usd(most)}"
-
-
-def _money(key: str) -> Callable[[View, float], str]:
-    """An amount in a Budget's status; `?` where a live run has no limit of time."""
-
-    def cell(seen: View, _now_s: float) -> str:
-        if key not in seen.status:
-            return NONE
-        amount = seen.status[key]
-        return usd(amount) if isinstance(amount, (int, float)) else "?"
-
-    return cell
-
-
-def _servers(seen: View, _now_s: float) -> str:
-    """`2/3`: so many of its servers answer."""
-    servers = endpoint_servers(seen)
-    declared = seen.spec().get("servers")
-    ready = sum(it.get("state") == "Ready" for it in servers)
-    return f"{ready}/{len(declared) if isinstance(declared, list) else len(servers)}"
-
-
-def _answered(seen: View, _now_s: float) -> str:
-    """The 95th percentile of its answers' times, of late."""
-    spent = seen.map("latency").get("answerMsP95")
-    return f"{spent:.0f}ms" if isinstance(spent, (int, float)) else NONE
-
-
-def _cap(seen: View, _now_s: float) -> str:
-    most = seen.spec().get("maxCost")
-    return usd(most) if isinstance(most, (int, float)) else NONE
-
-
-def _period(seen: View, _now_s: float) -> str:
-    return safe(str(seen.spec().get("period") or "month"))
-
-
-def _selector(seen: View, _now_s: float) -> str:
-    chosen = mapping(seen.spec().get("selector"))
-    return safe(",".join(f"{key}={value}" for key, value in chosen.items())) or "all"
-
-
-def _policy(seen: View, _now_s: float) -> str:
-    return safe(str(seen.spec().get("deletionPolicy") or "Retain"))
-
-
-def _gpu(seen: View, _now_s: float) -> str:
-    """`H100:1 A100:1`: what is wanted first stands first."""
-    gpu = mapping(seen.spec().get("resources")).get("gpu")
-    return safe(" ".join(_names(gpu if isinstance(gpu, list) else [gpu] if gpu else []))) or NONE
-
-
-def _containers(seen: View, _now_s: float) -> str:
-    """`0-8`; `0-` where only the jobs' parallelism limits them."""
-    spec = seen.spec()
-    most = spec.get("maxContainers", 1 if "port" in spec else None)
-    return f"{scalar(spec.get('minContainers', 0))}-{'' if most is None else scalar(most)}"
-
-
-def _warm(seen: View, _now_s: float) -> str:
-    """What its warm containers cost."""
-    return per_hour(seen) or NONE
-
-
-def per_hour(seen: View) -> str:
-    """`$63.20`; `unknown`; empty where nothing that costs stays warm."""
-    warm = mapping(seen.status.get("warm"))
-    rate = warm.get("usdPerSecond")
-    known = isinstance(rate, (int, float))
-    return "" if not warm else usd(rate * HOUR_S) if known else "unknown"  # type: ignore[operator]
-
-
-def endpoint_servers(seen: View) -> Sequence[Mapping[str, object]]:
-    """As its gateway found them last."""
-    servers = seen.status.get("servers")
-    return [mapping(it) for it in servers] if isinstance(servers, list) else []
-
-
-def _source(seen: View, _now_s: float) -> str:
-    """Where a secret's values come from; never the values, which the store does not have."""
-    spec = seen.spec()
-    found = [f"env:{name}" for name in _names(spec.get("fromEnv"))]
-    found += [f"file:{name}" for name in _names(spec.get("fromFile"))]
-    if spec.get("fromProvider"):
-        found.append("provider")
-    return safe(",".join(found) or NONE)
-
-
-def _names(value: object) -> list[str]:
-    return [str(name) for name in value] if isinstance(value, (list, dict)) else []
 
 
 def _why(seen: View, _now_s: float) -> str:
@@ -304,59 +178,64 @@ def _running(kind: Kind) -> tuple[Column, ...]:
 # Of what runs nothing.
 _BY_KIND: Mapping[str, tuple[Column, ...]] = {
     "Volume": (
-        NAME, STATUS, Column("PROVIDER", _provider), Column("DELETION", _policy), AGE, *PLAIN,
+        NAME, STATUS, Column("PROVIDER", assets.provider_cell),
+        Column("DELETION", assets.deletion_cell), AGE, *PLAIN,
     ),
     "Function": (
-        NAME, STATUS, Column("PROVIDER", _provider), Column("GPU", _gpu),
-        Column("CONTAINERS", _containers), Column("$/H", _warm, sparse=True), AGE, *PLAIN,
+        NAME, STATUS, Column("PROVIDER", assets.provider_cell), Column("GPU", assets.gpu_cell),
+        Column("CONTAINERS", assets.containers_cell),
+        Column("$/H", assets.warm_cell, sparse=True), AGE, *PLAIN,
     ),
     "Endpoint": (
-        NAME, STATUS, Column("SERVERS", _servers), _own("SLOTS", "concurrency"),
+        NAME, STATUS, Column("SERVERS", assets.servers_cell), _own("SLOTS", "concurrency"),
         _own("IN FLIGHT", "inFlight"), _own("QUEUE", "queue"), _own("CALLS", "calls"),
-        _own("TOKENS", "tokens"), Column("COST", _cost, sparse=True), Column("P95", _answered), AGE,
+        _own("TOKENS", "tokens"), Column("COST", _cost, sparse=True),
+        Column("P95", assets.answered_cell), AGE,
         *(_own(*it)._replace(wide=True) for it in WIDE_COUNTS), *PLAIN,
     ),
     "Schedule": (
-        NAME, Column("SCHEDULE", schedule_lines.line_cell),
-        Column("TIMEZONE", schedule_lines.zone_cell),
-        Column("SUSPEND", schedule_lines.suspend_cell), ACTIVE,
-        Column("LAST", schedule_lines.last_cell), Column("NEXT", schedule_lines.next_cell), AGE,
+        NAME, Column("SCHEDULE", schedules.line_cell),
+        Column("TIMEZONE", schedules.zone_cell),
+        Column("SUSPEND", schedules.suspend_cell), ACTIVE,
+        Column("LAST", schedules.last_cell), Column("NEXT", schedules.next_cell), AGE,
         *PLAIN,
     ),
     "Settings": (
-        NAME, STATUS, Column("BACKUP", settings_lines.schedule_cell),
-        Column("LAST", settings_lines.last_cell), Column("NEXT", settings_lines.next_cell), AGE,
+        NAME, STATUS, Column("BACKUP", settings.schedule_cell),
+        Column("LAST", settings.last_cell), Column("NEXT", settings.next_cell), AGE,
         *PLAIN,
     ),
     "Queue": (
-        NAME, STATUS, Column("USED", queue_lines.used_cell),
-        Column("BORROWED", queue_lines.borrowed_cell, sparse=True), _own("RUNNING", "running"),
-        _own("WAITING", "waiting"), Column("COHORT", queue_lines.cohort_cell, sparse=True), AGE,
-        Column("STRATEGY", queue_lines.strategy_cell, wide=True), *PLAIN,
+        NAME, STATUS, Column("USED", queues.used_cell),
+        Column("BORROWED", queues.borrowed_cell, sparse=True), _own("RUNNING", "running"),
+        _own("WAITING", "waiting"), Column("COHORT", queues.cohort_cell, sparse=True), AGE,
+        Column("STRATEGY", queues.strategy_cell, wide=True), *PLAIN,
     ),
     "Source": (
-        NAME, STATUS, Column("REF", source_lines.ref_cell),
-        Column("REVISION", source_lines.revision_cell),
-        Column("OBJECTS", source_lines.objects_cell),
-        Column("DRIFT", source_lines.drift_cell, sparse=True),
-        Column("APPLIED", source_lines.applied_cell), AGE,
-        Column("URL", source_lines.url_cell, wide=True), *PLAIN,
+        NAME, STATUS, Column("REF", sources.ref_cell),
+        Column("REVISION", sources.revision_cell),
+        Column("OBJECTS", sources.objects_cell),
+        Column("DRIFT", sources.drift_cell, sparse=True),
+        Column("APPLIED", sources.applied_cell), AGE,
+        Column("URL", sources.url_cell, wide=True), *PLAIN,
     ),
-    "Secret": (NAME, STATUS, Column("SOURCE", _source), AGE, *PLAIN),
+    "Secret": (NAME, STATUS, Column("SOURCE", assets.secret_cell), AGE, *PLAIN),
     "Budget": (
-        NAME, Column("USED", _money("used")), Column("RESERVED", _money("reserved")),
-        Column("MAX", _cap), Column("PERIOD", _period),
+        NAME, Column("USED", assets.money_cell("used")),
+        Column("RESERVED", assets.money_cell("reserved")),
+        Column("MAX", assets.cap_cell), Column("PERIOD", assets.period_cell),
         Column("STATUS", lambda seen, _: safe(seen.text("state")) or safe(seen.phase)), AGE,
-        Column("SELECTS", _selector, wide=True), PLAIN[0],
+        Column("SELECTS", assets.selector_cell, wide=True), PLAIN[0],
     ),
     "Policy": (
-        NAME, Column("KINDS", policy_lines.kinds_cell),
-        Column("NAMESPACES", policy_lines.namespaces_cell),
-        Column("RULES", policy_lines.rules_cell), AGE, PLAIN[0],
+        NAME, Column("KINDS", policies.kinds_cell),
+        Column("NAMESPACES", policies.namespaces_cell),
+        Column("RULES", policies.rules_cell), AGE, PLAIN[0],
     ),
     "Provider": (
-        NAME, STATUS, Column("SLOTS", _slots), Column("CREATES", _creates, sparse=True),
-        Column("$/H", _spend), AGE, Column("FULL", _full, sparse=True), PLAIN[0],
+        NAME, STATUS, Column("SLOTS", assets.slots_cell),
+        Column("CREATES", assets.creates_cell, sparse=True),
+        Column("$/H", assets.spend_cell), AGE, Column("FULL", _full, sparse=True), PLAIN[0],
     ),
 }  # fmt: skip
 _STANDING = (NAME, STATUS, AGE, *WIDE)

@@ -23,6 +23,7 @@ PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED, SKIPPED = (
     "Pending", "Running", "Suspended", "Succeeded", "Failed", "Skipped",
 )  # fmt: skip
 DELETING, READY = "Deleting", "Ready"
+NONE = "-"  # a cell of which there is nothing to say
 # Reasons of an object that gets on.
 MOVING = ("InProgress", "Finishing")
 # Keys of a status that hold seconds since the epoch; documents show them as Kubernetes shows times.

@@ -29,9 +29,9 @@ from fleetctl.daemon.reach.standstill import standstill
 from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.tracking.kept_by import kept_by, short
 from fleetctl.views.kinds import target
+from fleetctl.views.lines.policies import exempt_line
+from fleetctl.views.lines.queues import place_line
 from fleetctl.views.objects import View, fix, mapping, why
-from fleetctl.views.policy_lines import exempt_line
-from fleetctl.views.queue_lines import place_line
 from fleetctl.views.reading import Reading, must_find, open_reading
 from fleetctl.views.tasks import Task, in_order, wandb_run
 
@@ -131,7 +131,7 @@ def lines(
     if exempt := exempt_line(seen, now_s):
         yield _label("Exempt", safe(exempt))
     if notices := reading.notices(seen):
-        from fleetctl.views.notice_lines import notice_line
+        from fleetctl.views.lines.notices import notice_line
 
         yield _label("Notices", safe(notice_line(notices, now_s)))
     yield from _events(seen, reading, now_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fleetctl.common.text import plural, usd
-from fleetctl.views.columns import endpoint_servers
+from fleetctl.views.lines.assets import endpoint_servers
 from fleetctl.views.objects import View, mapping
 
 

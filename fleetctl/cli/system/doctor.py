@@ -20,7 +20,7 @@ from fleetctl.daemon.reach.client import ping
 from fleetctl.daemon.reach.patience import Unanswered
 from fleetctl.daemon.reach.spawn import holder
 from fleetctl.specs.builtin import DEFAULT_PROVIDER, runs_here
-from fleetctl.views.columns import endpoint_servers
+from fleetctl.views.lines.assets import endpoint_servers
 from fleetctl.views.objects import View, fix, mapping, why
 from fleetctl.views.reading import open_reading
 
@@ -128,7 +128,7 @@ def _backups(state_dir: Path) -> Iterator[Finding]:
 def _notices(state_dir: Path) -> Iterator[Finding]:
     """Whether people are told what they asked to be told; nothing where nobody asked."""
     from fleetctl.providers.contract.diagnostics import Finding
-    from fleetctl.views.notice_lines import title_of
+    from fleetctl.views.lines.notices import title_of
 
     try:
         with open_reading(state_dir) as reading:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.specs.kinds.registry import Kind
-from fleetctl.views.columns import NONE, Column, columns
-from fleetctl.views.objects import View
+from fleetctl.views.columns import Column, columns
+from fleetctl.views.objects import NONE, View
 
 CELLS = "columns"
 # kubectl cannot leave out a column that is empty in every row. Those of ours that are left out so

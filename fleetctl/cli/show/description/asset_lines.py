@@ -11,12 +11,12 @@ from fleetctl.cli.show.endpoint_lines import endpoint_lines
 from fleetctl.cli.show.function_lines import function_lines
 from fleetctl.common.text import assignments, duration, scalar, usd
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
+from fleetctl.views.lines.queues import queue_lines
+from fleetctl.views.lines.schedules import schedule_lines
+from fleetctl.views.lines.settings import settings_lines
+from fleetctl.views.lines.sources import source_lines
 from fleetctl.views.objects import View
-from fleetctl.views.queue_lines import queue_lines
 from fleetctl.views.reading import Reading
-from fleetctl.views.schedule_lines import schedule_lines
-from fleetctl.views.settings_lines import settings_lines
-from fleetctl.views.source_lines import source_lines
 
 # A stored spec leaves out what has its default; these are worth seeing all the same.
 DEFAULTS: Mapping[str, Mapping[str, object]] = {

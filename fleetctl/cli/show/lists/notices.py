@@ -13,7 +13,7 @@ from fleetctl.common.errors import UsageError
 from fleetctl.common.text import age, safe
 from fleetctl.stores.read.reader import NoticeRow
 from fleetctl.views.kinds import target
-from fleetctl.views.notice_lines import title_of
+from fleetctl.views.lines.notices import title_of
 from fleetctl.views.reading import Reading
 
 HEADER = ("AGE", "EVENT", "OBJECT", "SINK", "STATE", "TRIES", "PROBLEM")

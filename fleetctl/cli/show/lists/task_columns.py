@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fleetctl.common.text import age, assignments, duration, safe, shorten, usd
-from fleetctl.views.columns import NONE, WHY_CHARS_MAX, last_line
-from fleetctl.views.objects import View, parsed
+from fleetctl.views.columns import WHY_CHARS_MAX, last_line
+from fleetctl.views.objects import NONE, View, parsed
 from fleetctl.views.tasks import Task, task_usd
 
 TASK_HEADER = ("INDEX", "STATUS", "REASON", "ATTEMPTS", "PROVIDER", "STARTED", "DURATION")

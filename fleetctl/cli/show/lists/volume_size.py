@@ -9,8 +9,8 @@ from fleetctl.common.home import home
 from fleetctl.common.text import byte_size
 from fleetctl.specs.builtin import DEFAULT_PROVIDER
 from fleetctl.specs.values.namespaces import asset_name
-from fleetctl.views.columns import NONE, Column
-from fleetctl.views.objects import READY, View
+from fleetctl.views.columns import Column
+from fleetctl.views.objects import NONE, READY, View
 
 
 def with_size(columns: Sequence[Column]) -> tuple[Column, ...]:

@@ -1,0 +1,1 @@
+"""What screens tell of one kind: cells of its list, and its lines in `describe`. Pure."""
