@@ -15,7 +15,8 @@ from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import object_key
 
 if TYPE_CHECKING:
-    from fleetctl.stores.read.reader import Reader, ResourceRow
+    from fleetctl.stores.read.reader import Reader
+    from fleetctl.stores.read.rows import ResourceRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fleetctl.providers.rundir.logs import LogReader
-    from fleetctl.stores.read.reader import RunRow
+    from fleetctl.stores.read.rows import RunRow
 
 
 def read_bytes(

@@ -17,7 +17,7 @@ from fleetctl.specs.values.namespaces import object_key
 from fleetctl.views.kinds import kind_named
 
 if TYPE_CHECKING:
-    from fleetctl.stores.read.reader import ResourceRow
+    from fleetctl.stores.read.rows import ResourceRow
 
 PENDING, RUNNING, SUSPENDED, SUCCEEDED, FAILED, SKIPPED = (
     "Pending", "Running", "Suspended", "Succeeded", "Failed", "Skipped",

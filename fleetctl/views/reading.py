@@ -13,14 +13,14 @@ from fleetctl.common.deadline import Deadline
 from fleetctl.common.errors import NotFound
 from fleetctl.specs.kinds.registry import Kind
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
-from fleetctl.stores.read.reader import (
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.read.rows import (
     CheckpointRow,
     EventLine,
     LivePrices,
     MetricEnd,
     MetricRow,
     NoticeRow,
-    Reader,
     ResourceRow,
     RunRow,
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.views.objects import View, mapping
 
 if TYPE_CHECKING:
-    from fleetctl.stores.read.reader import RunRow
+    from fleetctl.stores.read.rows import RunRow
 
 # More journals than this are not read for a screen: the names have to do.
 JOURNALS_READ_MAX = 16

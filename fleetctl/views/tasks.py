@@ -13,7 +13,7 @@ from fleetctl.specs.values.quantities import INDEX_MAX
 from fleetctl.views.objects import FAILED, SUCCEEDED, View
 
 if TYPE_CHECKING:
-    from fleetctl.stores.read.reader import RunRow, TaskRow
+    from fleetctl.stores.read.rows import RunRow, TaskRow
 
 QUEUED, CANCELLED, REFUSED, OUTDATED = "Queued", "Cancelled", "Refused", "Outdated"
 STOPPED = "Stopped"  # for good: it did badly
@@ -111,7 +111,7 @@ def _indexes(text: str) -> Iterator[int]:
 
 
 def _unbegun(index: int, seen: View) -> Task:
-    from fleetctl.stores.read.reader import RunRow
+    from fleetctl.stores.read.rows import RunRow
 
     state = CANCELLED if seen.over else QUEUED
     row = RunRow(

@@ -11,7 +11,7 @@ from fleetctl.cli.output.live import progress_text
 from fleetctl.cli.show.summary import best_line, took
 from fleetctl.common.text import safe
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.stores.read.reader import ResourceRow
+from fleetctl.stores.read.rows import ResourceRow
 from fleetctl.views.columns import columns
 from fleetctl.views.goals import WORDS, Goal, answer, tally
 from fleetctl.views.objects import document, fix, stands_still, view, why

@@ -13,7 +13,7 @@ from fleetctl.common.text import safe, timestamp
 from fleetctl.views.logs import log_exists, past_s, read_bytes, read_times
 
 if TYPE_CHECKING:
-    from fleetctl.stores.read.reader import RunRow
+    from fleetctl.stores.read.rows import RunRow
 
 # A line without end is cut into pieces of this size, so that it needs no memory.
 LINE_BYTES_MAX = 64 * 1024

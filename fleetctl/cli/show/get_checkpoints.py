@@ -10,7 +10,7 @@ from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import age, byte_size, safe, timestamp
-from fleetctl.stores.read.reader import CheckpointRow
+from fleetctl.stores.read.rows import CheckpointRow
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, mapping, parsed
 from fleetctl.views.reading import Reading, must_find

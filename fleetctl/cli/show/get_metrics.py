@@ -12,7 +12,7 @@ from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import age, safe, timestamp
-from fleetctl.stores.read.reader import MetricEnd
+from fleetctl.stores.read.rows import MetricEnd
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, parsed
 from fleetctl.views.reading import Reading, must_find

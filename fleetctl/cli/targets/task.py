@@ -24,7 +24,7 @@ from fleetctl.views.reading import Reading, must_find, open_reading
 
 if TYPE_CHECKING:
     from fleetctl.providers.contract.exec import Entering, Place
-    from fleetctl.stores.read.reader import RunRow
+    from fleetctl.stores.read.rows import RunRow
     from fleetctl.views.tasks import Task
 
 INDEXES_SHOWN_MAX = 10

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fleetctl.common.text import age
 from fleetctl.controllers.notices.notice import sink_of
-from fleetctl.stores.read.reader import NoticeRow
+from fleetctl.stores.read.rows import NoticeRow
 
 
 def title_of(row: NoticeRow) -> str:

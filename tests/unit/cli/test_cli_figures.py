@@ -16,7 +16,7 @@ from fleetctl.cli.show.description.figures import (
     usage_line,
     where_line,
 )
-from fleetctl.stores.read.reader import LivePrices, ResourceRow
+from fleetctl.stores.read.rows import LivePrices, ResourceRow
 from fleetctl.views.objects import View, view
 
 NOTHING_LIVE = LivePrices(0, 0.0, 0.0, 0)

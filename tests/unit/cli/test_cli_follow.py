@@ -18,7 +18,7 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import LOCK
 from fleetctl.daemon.reach import spawn
-from fleetctl.stores.read.reader import ResourceRow, RunRow, TaskRow
+from fleetctl.stores.read.rows import ResourceRow, RunRow, TaskRow
 from fleetctl.views.goals import Goal, Outcome, answer
 from fleetctl.views.objects import View, view
 from fleetctl.views.tasks import Task, in_order, in_ranges, task

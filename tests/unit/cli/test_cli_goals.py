@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fleetctl.common.errors import UsageError
-from fleetctl.stores.read.reader import ResourceRow
+from fleetctl.stores.read.rows import ResourceRow
 from fleetctl.views.goals import Answer, Goal, Outcome, answer, goal
 from fleetctl.views.objects import View, view
 

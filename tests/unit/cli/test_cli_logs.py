@@ -13,7 +13,7 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.stores.read.reader import RunRow
+from fleetctl.stores.read.rows import RunRow
 from fleetctl.stores.sqlite.store import open_store
 
 RUN = RunRow(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fleetctl.cli.follow.patience import ACCOUNT_S, STUCK_S, Patience, sentence, way_out
-from fleetctl.stores.read.reader import ResourceRow
+from fleetctl.stores.read.rows import ResourceRow
 from fleetctl.views.objects import View, view
 
 

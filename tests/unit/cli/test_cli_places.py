@@ -6,7 +6,7 @@ import json
 
 from fleetctl.cli.show.lists.task_columns import TaskColumns, task_row
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.stores.read.reader import ResourceRow, RunRow
+from fleetctl.stores.read.rows import ResourceRow, RunRow
 from fleetctl.views.columns import columns, filled
 from fleetctl.views.objects import View, view
 from fleetctl.views.tasks import attempt

@@ -17,7 +17,7 @@ from fleetctl.cli.report.results import _fitted
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.text import width
 from fleetctl.controllers.model import Metric, Resource, Run, RunState
-from fleetctl.stores.read.reader import ResourceRow
+from fleetctl.stores.read.rows import ResourceRow
 from fleetctl.stores.sqlite.store import open_store
 from fleetctl.views.objects import view
 

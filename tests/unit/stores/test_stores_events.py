@@ -10,7 +10,8 @@ import pytest
 from fleetctl.common import home as places
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import EVENT_MESSAGE_CHARS_MAX, EVENTS_PER_OBJECT_MAX, EventRow
-from fleetctl.stores.read.reader import EventLine, Reader
+from fleetctl.stores.read.reader import Reader
+from fleetctl.stores.read.rows import EventLine
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 
 

@@ -21,7 +21,7 @@ from fleetctl.common.errors import NotFound
 from fleetctl.common.text import and_more, did_you_mean, safe
 from fleetctl.controllers.trials.early_terminate import stopped_at
 from fleetctl.controllers.vocabulary.status_keys import EARLY_TERMINATED
-from fleetctl.stores.read.reader import RunRow
+from fleetctl.stores.read.rows import RunRow
 from fleetctl.views.objects import SUCCEEDED, View, mapping
 from fleetctl.views.reading import Reading
 from fleetctl.views.results import metric_goals, metric_values, result_rows

@@ -15,7 +15,7 @@ from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import Reading
 
 if TYPE_CHECKING:
-    from fleetctl.stores.read.reader import LivePrices
+    from fleetctl.stores.read.rows import LivePrices
 
 # Of fewer tasks the middle one says little about the rest.
 SAMPLES_MIN = 3

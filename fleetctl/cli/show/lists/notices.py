@@ -11,7 +11,7 @@ from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
 from fleetctl.common.text import age, safe
-from fleetctl.stores.read.reader import NoticeRow
+from fleetctl.stores.read.rows import NoticeRow
 from fleetctl.views.kinds import target
 from fleetctl.views.lines.notices import title_of
 from fleetctl.views.reading import Reading

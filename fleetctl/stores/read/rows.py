@@ -1,0 +1,123 @@
+"""Rows as screens read them; light, because `get` loads nothing else of the store."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+
+
+class ResourceRow(NamedTuple):
+    uid: str
+    kind: str
+    name: str
+    generation: int
+    version: int
+    created_at_s: float
+    deleted_at_s: float | None
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    status: str  # JSON object
+    spec: str | None = None  # JSON object; None where a list did not read it
+    namespace: str = DEFAULT_NAMESPACE
+
+
+class RunRow(NamedTuple):
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants of a row
+    attempt: int
+    state: str  # a RunState's value
+    name: str
+    provider: str
+    sandbox: str
+    handle: str
+    created_at_s: float
+    started_at_s: float | None
+    ended_at_s: float | None
+    exit_code: int | None
+    reason: str
+    message: str
+    sandbox_open: bool
+    params: str  # JSON object
+    usd_per_s: float | None = None  # None = the price is not known
+    placed: str = ""  # why it is at this provider; empty where there was no choice
+    content: str = ""  # what its unit stood for when it began; empty: not known
+    wandb: str = ""  # the run at W&B that it is an attempt of; empty: none
+
+
+RUN_COLUMNS = len(RunRow._fields)
+
+
+class TaskRow(NamedTuple):
+    """One index as people see it: its newest run, and how many runs there were."""
+
+    run: RunRow
+    attempts: int
+    result: str | None  # JSON object
+    older: tuple[RunRow, ...] = ()  # the attempts before it
+
+
+class MetricRow(NamedTuple):
+    seq: int
+    step: int
+    name: str
+    value: float | None  # None = not a number
+    at_s: float
+
+
+class CheckpointRow(NamedTuple):
+    """A complete checkpoint, and the attempt that wrote it."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    attempt: int
+    step: int
+    path: str
+    at_s: float
+    size: int  # bytes
+    took_s: float
+
+
+class MetricEnd(NamedTuple):
+    """A metric of one run: its last report, and how many there were."""
+
+    name: str
+    reports: int
+    step: int
+    value: float | None  # None = not a number
+    at_s: float
+
+
+class LivePrices(NamedTuple):
+    """What the runs of one object cost that have begun and hold a sandbox."""
+
+    runs: int
+    usd: float  # so far
+    usd_per_h: float
+    unpriced: int
+
+
+class NoticeRow(NamedTuple):
+    """What somebody was to be told, and what came of it; see controllers/notices/notice.py."""
+
+    id: str
+    event: str
+    uid: str
+    object: str  # key
+    namespace: str
+    sink: str  # JSON object
+    state: str  # a NoticeState's value
+    tries: int
+    problem: str
+    at_s: float
+    due_at_s: float
+    ended_at_s: float | None
+    message: str
+    body: str  # JSON object
+
+
+class EventLine(NamedTuple):
+    uid: str
+    at_s: float
+    kind: str
+    reason: str
+    message: str
+    count: int  # type: ignore[assignment]  # hides tuple.count
