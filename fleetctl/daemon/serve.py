@@ -118,6 +118,7 @@ def engine_of(
     from fleetctl.apply.write.scheduled import Scheduled
     from fleetctl.daemon.backing_up import backed_up
     from fleetctl.engine.engine import Engine
+    from fleetctl.engine.outside import Outside
     from fleetctl.gateway.reach.gateway import DIRECTORY
     from fleetctl.gateway.reach.process import GatewayProcess
     from fleetctl.gitops.keeper import Keeper
@@ -143,13 +144,15 @@ def engine_of(
         secrets=secrets.resolve,
         accounts=accounts,
         sources=sources,
-        wandb=connector(),
-        gateway=GatewayProcess(home / DIRECTORY),
-        maker=Scheduled(store, accounts.backends, sources),
-        backup=partial(backed_up, home),
-        keeper=Keeper(home, store, secrets.resolve),
-        cleaner=Cleaner(home),
-        send=partial(send, programs=programs),
+        outside=Outside(
+            wandb=connector(),
+            gateway=GatewayProcess(home / DIRECTORY),
+            maker=Scheduled(store, accounts.backends, sources),
+            backup=partial(backed_up, home),
+            keeper=Keeper(home, store, secrets.resolve),
+            cleaner=Cleaner(home),
+            send=partial(send, programs=programs),
+        ),
     )
     engines.append(engine)
     return engine, accounts

@@ -10,7 +10,7 @@ from functools import partial
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.tasks import cancel
-from fleetctl.engine.backups.backups import Backups, Make
+from fleetctl.engine.backups.backups import Backups
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.capacity.providers import Accounts
@@ -29,11 +29,10 @@ from fleetctl.engine.execute.orphan_sweep import sweep_forever
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.gitops.keeper import Keeper
 from fleetctl.engine.gitops.sources import Sources as KeptSources
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
-from fleetctl.engine.notices.delivery import Delivery, Send
+from fleetctl.engine.notices.delivery import Delivery
 from fleetctl.engine.notices.notices import Notices
 from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.observations import Observations
@@ -42,8 +41,8 @@ from fleetctl.engine.observe.records import Records
 from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.observe.watcher import Watcher
+from fleetctl.engine.outside import NOTHING, Outside
 from fleetctl.engine.queues.queues import Queues
-from fleetctl.engine.schedules.maker import Maker
 from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.boundary import reported
 from fleetctl.engine.shared.settings import Settings
@@ -53,12 +52,10 @@ from fleetctl.engine.tick import Ticks
 from fleetctl.engine.wandb.talks import Talks
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.providers.contract.base import Backend, Reachable, Resolving
-from fleetctl.retention.cleaner import Cleaner
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.base import Store
 from fleetctl.tracking.sources import Sources
 from fleetctl.tracking.track import Track
-from fleetctl.wandb.client import Connect
 
 log = logging.getLogger("fleetctl.engine")
 
@@ -83,21 +80,9 @@ class Engine:
         accounts: Accounts | None = None,
         sources: Sources | None = None,
         aside: Aside = asyncio.to_thread,
-        wandb: Connect | None = None,
-        gateway: Gateway | None = None,
-        maker: Maker | None = None,
-        keeper: Keeper | None = None,
-        backup: Make | None = None,
-        cleaner: Cleaner | None = None,
-        send: Send | None = None,
+        outside: Outside = NOTHING,
     ) -> None:
-        """aside: does long work of pure functions elsewhere than on the loop. wandb: connects to
-        W&B's service; None = no sweep of it is served. gateway: of model endpoints; None = nobody
-        can ask one. maker: stores what schedules ask for; None = they make nothing. keeper: fetches
-        and stores what Sources name; None = they keep nothing. cleaner: lets go of what is over on
-        this machine's disk; None = there is none of it. backup: writes one; None = none is made.
-        send: tells a sink of notices; None = they wait for an engine that can.
-        """
+        """aside: does long work of pure functions elsewhere than on the loop."""
         state = self.state = State(
             store=store, providers=providers, clock=clock, settings=settings, sources=sources
         )
@@ -112,7 +97,7 @@ class Engine:
         self.market = Market(state, accounts=accounts, admit=self._admit)
         self._charges = Charges(state)
         self._budgets = Budgets(state, market=self.market, charges=self._charges)
-        self.endpoints = self._endpoints_of(gateway, secrets or _no_secrets)
+        self.endpoints = self._endpoints_of(outside.gateway, secrets or _no_secrets)
         self._admission = Admission(state, market=self.market, rate_limiters=self.rate_limiters)
         self.effects = Effects(
             state,
@@ -130,17 +115,17 @@ class Engine:
         self._suggestions = Suggestions(state, aside=aside)
         self._talks = Talks(
             state,
-            connect=wandb,
+            connect=outside.wandb,
             secrets=secrets or _no_secrets,
             beat_s=settings.wandb_beat_s,
         )
-        self.schedules = Schedules(state, maker)
-        self.retention = Retention(state, cleaner)
-        self.backups = Backups(state, make=backup, secrets=secrets or _no_secrets)
-        self.delivery = Delivery(state, secrets=secrets or _no_secrets, send=send)
+        self.schedules = Schedules(state, outside.maker)
+        self.retention = Retention(state, outside.cleaner)
+        self.backups = Backups(state, make=outside.backup, secrets=secrets or _no_secrets)
+        self.delivery = Delivery(state, secrets=secrets or _no_secrets, send=outside.send)
         self.notices = Notices(state, written=self.delivery.wake)
         self._queues = Queues(state)
-        self.kept = KeptSources(state, keeper)
+        self.kept = KeptSources(state, outside.keeper)
         self.ticks = self._ticks_of(state)
 
     def _endpoints_of(self, gateway: Gateway | None, secrets: Secrets) -> Endpoints:

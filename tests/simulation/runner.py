@@ -17,6 +17,7 @@ from fleetctl.common.errors import StoreError
 from fleetctl.controllers.planning.kind import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
+from fleetctl.engine.outside import Outside
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.stores.base import DiskFull
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
@@ -203,7 +204,7 @@ class Play:
             settings=Settings(seed=self.seed, few_live=2),
             aside=partial(_a_little_later, self.life),
             secrets=wandb.found_key,
-            wandb=self.wandb.connect(self.life),
+            outside=Outside(wandb=self.wandb.connect(self.life)),
         )
         running = asyncio.ensure_future(engine.run())
         acting = asyncio.ensure_future(acts.perform(self, store, engine))

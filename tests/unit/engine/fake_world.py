@@ -33,6 +33,7 @@ from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.gitops.keeper import Keeper
 from fleetctl.engine.notices.delivery import Send
+from fleetctl.engine.outside import Outside
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.manifest import Manifest
@@ -402,10 +403,12 @@ class Fleet:
             settings=self.settings,
             secrets=self.secrets,
             aside=self.aside,
-            gateway=self.gateway,
-            maker=self.maker,
-            send=self.send,
-            keeper=self.keeper(store) if self.keeper is not None else None,
+            outside=Outside(
+                gateway=self.gateway,
+                maker=self.maker,
+                send=self.send,
+                keeper=self.keeper(store) if self.keeper is not None else None,
+            ),
         )
         for provider in self.providers.values():
             provider.notify = engine.notify
