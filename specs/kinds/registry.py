@@ -32,11 +32,17 @@ class Kind(NamedTuple):
     # Units are points of a search: told apart by their parameters and compared by a metric.
     searches: bool = False
     starts: bool = False  # makes objects by itself: somebody must be there for it
+    holds: bool = False  # objects of other kinds wait for it
 
     @property
     def runs(self) -> bool:
         """Whether objects of this kind do work and can end."""
         return bool(self.unit)
+
+    @property
+    def suspends(self) -> bool:
+        """Whether `suspend` means something to its objects."""
+        return self.runs or self.starts or self.holds
 
     @property
     def spec(self) -> type[Spec]:
@@ -83,7 +89,12 @@ KINDS: dict[str, Kind] = {
         starts=True,
     ),
     "Queue": Kind(
-        "Queue", "queues", ("q",), "fleetctl.specs.kinds.queue:QueueSpec", namespaced=False
+        "Queue",
+        "queues",
+        ("q",),
+        "fleetctl.specs.kinds.queue:QueueSpec",
+        namespaced=False,
+        holds=True,
     ),
     "Source": Kind(
         "Source", "sources", ("src",), "fleetctl.specs.kinds.source:SourceSpec", starts=True

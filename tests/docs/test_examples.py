@@ -120,6 +120,8 @@ def test_a_queue_lets_all_of_its_work_be_done(fleet: Fleet) -> None:
     ]
     assert fleet.status("job/paper")["queued"]["priority"] == 1000
     assert "sandboxes" in fleet.ok("get", "queues")
+    assert fleet.ok("suspend", "queue/lab") == "queue/lab suspended\n"
+    assert " Suspended " in fleet.ok("get", "queues")
 
 
 def test_a_repository_is_kept_applied(fleet: Fleet, tmp_path: Path) -> None:

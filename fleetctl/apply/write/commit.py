@@ -17,6 +17,7 @@ from fleetctl.apply.write.letting_go import let_go
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.blocks.common import Execution
+from fleetctl.specs.kinds.queue import QueueSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.kinds.source import SourceSpec
@@ -90,7 +91,7 @@ def suspend(
     """Set or clear spec.suspend; False when it was so already. Raises NotFound and UsageError."""
     resource = find(store, kind, name, namespace)
     spec = parse_spec(resource.kind, resource.spec)
-    if not isinstance(spec, Execution | ScheduleSpec | SourceSpec):
+    if not isinstance(spec, Execution | ScheduleSpec | SourceSpec | QueueSpec):
         raise UsageError(f"a {kind} has nothing to suspend; it runs no work")
     if spec.suspend == wanted:
         return False

@@ -24,7 +24,7 @@ _SUMMARY = {
 Stop the running tasks and start none until resumed. Finished tasks stay finished.
 On a terminal it asks before work is lost; `fleetctl scale KIND/NAME --parallelism 0
 --rollout FinishRunning` lets it end. Of a schedule nothing is stopped: it makes
-nothing new until resumed, and a Source changes nothing.""",
+nothing new until resumed; a Source changes nothing; a Queue lets nothing more start.""",
     "resume": "Let suspended objects go on; stopped tasks start again without losing an attempt.",
 }
 _PAGE = """\
@@ -58,7 +58,7 @@ def parser(verb: str) -> Parser:
 def run(args: Namespace, screen: Screen) -> int:
     targets = [target(text, args.namespace) for text in args.objects]
     for wanted in targets:
-        if not wanted.kind.runs and not wanted.kind.starts:
+        if not wanted.kind.suspends:
             raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     losses: dict[str, str] = {}
     if args.verb == "suspend":
