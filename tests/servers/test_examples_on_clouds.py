@@ -69,6 +69,7 @@ ELSEWHERE = (
     *("sweep-wandb.yaml", "sweep-wandb-account.yaml"),
     *("endpoint.yaml", "prompts.yaml", "rl-batched.yaml", "served-model.yaml"),
     "schedule.yaml",  # it runs by a clock
+    "queue.yaml",  # who is preempted, the moment decides
     "settings.yaml",  # it runs nothing
     "notify.yaml",  # it tells a program of this machine
     "policy.yaml",  # what it says is of no provider

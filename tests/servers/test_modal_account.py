@@ -135,7 +135,7 @@ def test_a_queued_gpu_sandbox_whose_polling_is_refused_is_ended_by_a_deletion(
 
         async def stop_was_refused() -> bool:
             faults = fleet.emulator.state()["faults"]
-            return bool(faults[1]["hits"] >= 2 or faults[2]["hits"] >= 3)
+            return bool(faults[1]["hits"] >= 2 or faults[0]["hits"] >= 3)
 
         await eventually(stop_was_refused, "its end was asked for and refused")
         assert len(fleet.live()) == 1
