@@ -10,8 +10,7 @@ from dataclasses import replace
 from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change
 from fleetctl.apply.consent import Sort, losses_of
 from fleetctl.apply.impact import impact_on
-from fleetctl.apply.policies.judge import admitted
-from fleetctl.apply.policies.told import denials_of
+from fleetctl.apply.policies.judge import standing
 from fleetctl.apply.propose import write
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.gitops.keeper import Kept, Moved
@@ -28,6 +27,8 @@ def keep(
 ) -> Kept:
     """live: uids of objects that have runs now. Raises Moved."""
     changes = [_change(store, it) for it in proposal.items]
+    if standing(store, now_s) != proposal.policies:
+        raise Moved("policies changed after the commit was read")
     losses = [] if approved else list(_losses(store, proposal, changes, live, now_s))
     if losses:
         return Kept(losses=tuple(losses))
@@ -36,9 +37,6 @@ def keep(
             assert change.before is not None
             store.resources.put(change.after, expected_version=change.before.version)
     moving = [it for it in changes if it.outcome in (CREATED, CONFIGURED, PRUNED)]
-    # What they cost was judged when the commit was read.
-    if denials_of(admitted(store, moving, now_s, costs=None)):
-        raise Moved("a policy came after the commit was read")
     write(store, moving, now_s)
     rows = [store.resources.of(it.after.uid) for it in changes]
     changed = {

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from fleetctl.apply.change import PRUNED, UNCHANGED, Change
 from fleetctl.apply.consent import losses_of
+from fleetctl.apply.policies.judge import standing
 from fleetctl.apply.policies.told import refuse
 from fleetctl.apply.propose import propose
 from fleetctl.apply.prune import APPLYSET
@@ -68,7 +69,7 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """objects: how many manifests there are, with volumes that are named and not declared. left:
-    objects whose manifest went, and that stay.
+    objects whose manifest went, and that stay. policies: by which it was judged; see `standing`.
     """
 
     claim: Claim
@@ -76,6 +77,7 @@ class Proposal:
     objects: int
     left: int = 0
     warnings: tuple[str, ...] = ()
+    policies: str = ""
 
     @property
     def commit(self) -> str:
@@ -155,7 +157,8 @@ def proposal_of(
     ]
     left = 0 if claim.prune else sum(key not in files for key in mine)
     warnings = tuple(text for it in manifests for text in it.warnings)
-    return Proposal(claim, tuple(items), len(kept) + left, left, warnings)
+    policies = standing(stored, now_s)
+    return Proposal(claim, tuple(items), len(kept) + left, left, warnings, policies)
 
 
 def _claimed(stored: Stored, manifests: Sequence[Manifest], claim: Claim) -> Iterator[Problem]:

@@ -42,6 +42,7 @@ def heard(reply: Mapping[str, Any]) -> Proposal:
         objects=found["objects"],
         left=found["left"],
         warnings=tuple(found["warnings"]),
+        policies=found["policies"],
     )
 
 

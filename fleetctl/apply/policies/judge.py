@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,6 +24,7 @@ from fleetctl.specs.kinds.policy import PolicyRule, PolicySpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.values.changes import UNSET
 from fleetctl.specs.values.exempt import EXEMPT, Exemption, exemptions_of
+from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.stores.base import Stored
 
 POLICY = "Policy"
@@ -67,6 +70,15 @@ def policies_of(stored: Stored, changes: Sequence[Change]) -> list[Policy]:
             rows[change.after.name] = change.after
     living = (row for row in rows.values() if row.deleted_at_s is None)
     return sorted((policy_of(row) for row in living), key=lambda it: it.name)
+
+
+def standing(stored: Stored, now_s: float) -> str:
+    """A digest of the policies that are stored, and of the day, for exceptions end with one: while
+    it is the same, what was judged needs no other look. Empty where there are none.
+    """
+    rows = sorted((it.name, it.spec) for it in stored.resources.living(POLICY))
+    day = datetime.fromtimestamp(now_s, UTC).date().isoformat()
+    return sha256(canonical_json([day, *rows]).encode()).hexdigest() if rows else ""
 
 
 def policy_of(row: Resource) -> Policy:

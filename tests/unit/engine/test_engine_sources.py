@@ -327,3 +327,13 @@ async def test_values_of_variables_come_from_the_source() -> None:
     tree = {"a.yaml": f"{declared}---\n" + job("a", completions="${{ many }}")}
     async with kept(tree, variables={"many": 3}) as (world, _):
         assert json.loads(world.row("a").spec)["completions"] == 3
+
+
+async def test_a_policy_about_the_plan_holds_of_a_commit_and_reads_it_once() -> None:
+    rule = {"expression": "plan.units <= 3 && size(plan.changes) <= 1"}
+    policy = {"match": {"kinds": ["BatchJob"]}, "rules": [rule]}
+    async with kept({"a.yaml": job("a")}) as (world, remote):
+        await world.apply("Policy", "small", policy)
+        remote.push({"a.yaml": job("a", completions=3)})
+        await world.later(60.0)
+        assert (jobs(world), remote.fetched) == ({"a": 2}, 2)
