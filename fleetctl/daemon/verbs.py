@@ -121,8 +121,9 @@ class Verbs:
             commit.find(self._state.store, kind, name, namespace)
         for _, name, namespace in keys:
             asked, yes = token_hex(6), request.get("yes") is True
+            seen = str(request.get("revision") or "")
             store = self._state.store
-            row = commit.reconcile(store, name, asked, approved=yes, namespace=namespace)
+            row = commit.reconcile(store, name, asked, approved=yes, seen=seen, namespace=namespace)
             self._state.poke(row.uid)
             results.append({"key": row.key, "request": asked})
         return {"ok": True, "results": results}

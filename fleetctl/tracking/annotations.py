@@ -41,7 +41,8 @@ RETRIED = "fleetctl.dev/retried"
 # since the epoch; empty where somebody asked for it by hand.
 SCHEDULED_BY = "fleetctl.dev/scheduled-by"
 SCHEDULED_AT = "fleetctl.dev/scheduled-at"
-# On a Source: the last request by hand to look at once, and the commit whose losses one allows.
+# On a Source: the last request by hand to look at once, and the one that allows what a commit
+# loses, with that commit behind it where a person saw which.
 RECONCILE = "fleetctl.dev/reconcile"
 APPROVED = "fleetctl.dev/approved-revision"
 

@@ -13,6 +13,8 @@ from fleetctl.specs.values.hashing import canonical_json
 # Of what a Source keeps: which one, and what it made of it.
 KEPT_BY = "fleetctl.dev/kept-by"
 COMMIT_CHARS = 7
+# The reason of a Source whose newest commit waits for a person.
+HELD = "NeedsConsent"
 
 
 class KeptBy(NamedTuple):

@@ -7,6 +7,7 @@ runs.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -24,6 +25,7 @@ from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import EventRow, Store
 from fleetctl.tracking.annotations import APPROVED, RECONCILE
+from fleetctl.tracking.kept_by import HELD
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -109,14 +111,26 @@ def suspend(
 
 
 def reconcile(
-    store: Store, name: str, request: str, *, approved: bool, namespace: str = DEFAULT_NAMESPACE
+    store: Store,
+    name: str,
+    request: str,
+    *,
+    approved: bool,
+    seen: str = "",
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Resource:
     """Ask a Source to look at its repository now. request: a name that its status tells once that
-    is done. approved: what the commit destroys may be destroyed. Raises NotFound.
+    is done. approved: what the commit destroys may be destroyed. seen: which one that is; without
+    it the one that waits for consent now, or where none does, the one that is found. Raises
+    NotFound.
     """
     source = find(store, "Source", name, namespace)
     notes = {key: it for key, it in source.annotations.items() if key != APPROVED}
-    notes |= {RECONCILE: request} | ({APPROVED: request} if approved else {})
+    notes[RECONCILE] = request
+    if approved:
+        status = json.loads(source.status or "{}")
+        held = status.get("attemptedRevision") if status.get("reason") == HELD else ""
+        notes[APPROVED] = f"{request} {seen or held}".rstrip()
     with store.transaction():
         return store.resources.put(
             replace(source, annotations=notes), expected_version=source.version

@@ -16,11 +16,11 @@ from fleetctl.common.home import home
 from fleetctl.common.text import duration, safe
 from fleetctl.daemon.reach import spawn
 from fleetctl.daemon.reach.client import results_of
+from fleetctl.tracking.kept_by import HELD
 from fleetctl.views.kinds import Target, target
 from fleetctl.views.objects import READY, SUSPENDED, View, mapping
 from fleetctl.views.reading import Reading, open_reading
 
-HELD = "NeedsConsent"
 WAIT_S = 600.0
 
 PAGE = """\
@@ -74,10 +74,14 @@ def run(args: Namespace, screen: Screen) -> int:
         return INTERRUPTED
 
 
-def _asked(state_dir: Path, targets: Sequence[Target], *, yes: bool) -> dict[str, str]:
-    """By key, the name of the request, which the status names once it is answered."""
-    keys = [one.key for one in targets]
-    reply = spawn.demand(state_dir, {"verb": "reconcile", "keys": keys, "yes": yes})
+def _asked(
+    state_dir: Path, targets: Sequence[Target], *, yes: bool, revision: str = ""
+) -> dict[str, str]:
+    """By key, the name of the request, which the status names once it is answered. revision: what
+    was shown to who says yes.
+    """
+    request = {"verb": "reconcile", "keys": [one.key for one in targets], "yes": yes}
+    reply = spawn.demand(state_dir, request | ({"revision": revision} if revision else {}))
     return {str(it.get("key")): str(it.get("request")) for it in results_of(reply)}
 
 
@@ -102,7 +106,8 @@ def _wait(
                 elif seen.phase != SUSPENDED and seen.text("request") != requests[key]:
                     continue
                 elif _held(seen) and accepts(_losses(seen), screen):
-                    requests |= _asked(state_dir, [one], yes=True)
+                    commit = seen.text("attemptedRevision")
+                    requests |= _asked(state_dir, [one], yes=True, revision=commit)
                     continue
                 else:
                     code = max(code, _tell(seen, before[key], screen))

@@ -80,6 +80,8 @@ class Sources:
     def forget(self) -> None:
         """The store did not take what was told it."""
         self._members.forget()
+        for desk in self._desks.values():
+            desk.kept = False
 
     async def answered(self) -> None:
         """Until all that is asked for is answered."""
@@ -103,7 +105,6 @@ class Sources:
         self._take_answer(desk, now_s)
         if desk.kept:  # the transaction that stored it was the one before
             desk.over(now_s)
-            memory = replace(memory, request=desk.request)
         elif desk.error is not None and desk.task is None:
             memory = replace(memory, request=desk.request)  # the answer is that error
         request = track.resource.annotations.get(RECONCILE, "")
@@ -185,9 +186,9 @@ class Sources:
         if desk.held:
             desk.request = track.resource.annotations.get(RECONCILE, "")
         live = {it for it, known in self._state.tracks.items() if _runs(known)}
-        allowed = track.resource.annotations.get(APPROVED, "")
+        allowed, _, seen = track.resource.annotations.get(APPROVED, "").partition(" ")
         # Of this request alone: who allows a commit has not seen the next one.
-        approved = allowed == desk.request != memory.request
+        approved = allowed == desk.request != memory.request and seen in ("", reading.commit)
         try:
             kept = keeper.keep(reading, live, approved=approved, now_s=now_s)
         except Moved:
@@ -212,7 +213,8 @@ class Sources:
         if reading.warnings and memory.applied != reading.commit:
             shown = "; ".join(reading.warnings[:WARNINGS_TOLD_MAX])
             self._state.say(uid, "ManifestWarning", f"{where}: {shown}", kind="Warning")
-        return replace(memory, applied=reading.commit, applied_generation=desk.generation), kept
+        # The request with it: what it allowed is used up, whatever happens next.
+        return Memory(reading.commit, desk.generation, reading.commit, desk.request), kept
 
     def _ask(self, track: Track, spec: SourceSpec, desk: Desk, commit: str) -> None:
         """For the commit that the ref names, or where one is given for what it would change."""

@@ -12,10 +12,10 @@ from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.engine.gitops.desk import Desk, told
 from fleetctl.engine.gitops.keeper import Kept
 from fleetctl.specs.kinds.source import SourceSpec
-from fleetctl.tracking.kept_by import short
+from fleetctl.tracking.kept_by import HELD, short
 from fleetctl.tracking.track import Track
 
-REFUSED, UNREACHABLE, HELD = "RevisionRefused", "SourceUnreachable", "NeedsConsent"
+REFUSED, UNREACHABLE = "RevisionRefused", "SourceUnreachable"
 NAMES_SHOWN_MAX = 5
 
 
