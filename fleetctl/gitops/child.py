@@ -39,6 +39,7 @@ from fleetctl.gitops.proposal import (
 from fleetctl.gitops.wire import failed, told
 from fleetctl.manifest import Manifest, load, read_documents
 from fleetctl.manifest.document.namespaces import Chosen
+from fleetctl.manifest.files.fence import fenced
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
@@ -70,9 +71,10 @@ async def read(home: Path, stored: Stored, claim: Claim) -> tuple[Proposal, list
             f"there is no directory `{claim.path}` at {short(claim.commit)}",
             hint="`git.path` names one inside the repository",
         )
-    documents = read_documents([claim.path], recursive=True)
-    documents += values_of(claim, str(Path.cwd()))
-    manifests = load(documents, Chosen(claim.within))
+    with fenced(Path.cwd()):
+        documents = read_documents([claim.path], recursive=True)
+        documents += values_of(claim, str(Path.cwd()))
+        manifests = load(documents, Chosen(claim.within))
     accounts = Accounts(home, store_id=stored.store_id, notify=lambda _run: None)
     try:
         return await _compared(home, stored, claim, manifests, accounts)

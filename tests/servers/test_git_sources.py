@@ -149,6 +149,27 @@ def test_wrong_files_are_named_as_in_the_repository(forge: Forge, reader: Reader
         reader.read(url=f"file://{forge.bare}", path="nowhere", secret=None)
 
 
+def test_files_outside_of_the_repository_are_not_read(forge: Forge, tmp_path: Path) -> None:
+    other = Reader(tmp_path / "other", {})
+    url = f"file://{forge.bare}"
+    (tmp_path / "secret.yaml").write_text(job("b"))
+    (tmp_path / "environ").write_text("TOKEN=canary\0PATH=/bin")
+    image = f"image: {{pip: [-r {tmp_path}/environ]}}"
+    wrong = job("a").replace("template: {", f"template: {{{image}, ")
+    forge.push({"a.yaml": wrong})
+    with pytest.raises(ManifestErrors, match="it lies outside of the repository") as caught:
+        other.read(url=url)
+    assert "canary" not in str(caught.value)
+    forge.push({"a.yaml": job("a")})
+    (forge.tree / "b.yaml").symlink_to(tmp_path / "secret.yaml")
+    forge.run("add", "-A")
+    forge.run("commit", "-q", "-m", "link")
+    forge.run("push", "-q", str(forge.bare), "HEAD:main")
+    with pytest.raises(ManifestErrors, match="it lies outside of the repository"):
+        other.read(url=url)
+    other.store.close()
+
+
 def test_what_is_half_fetched_is_not_read(forge: Forge, reader: Reader) -> None:
     forge.push({"a.yaml": job("a"), "b.yaml": job("b")})
     url = f"file://{forge.bare}"

@@ -29,6 +29,7 @@ from fleetctl.apply.review.sides import Room, Side, changes_between, side_of, st
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest.document.namespaces import Chosen
 from fleetctl.manifest.files.documents import MANIFEST, VALUES, Document
+from fleetctl.manifest.files.fence import fenced
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.read.read_only import Snapshot
 
@@ -75,8 +76,9 @@ def compare(asked: Asked) -> Review:
         if new.wrong is not None:
             raise new.wrong
         refuse_wrong(new.manifests, wrong_in)
-        texts = new_tree.documents(beside, recursive=True)
-        policies = policies_in(texts, wrong_in) if texts else []
+        with fenced(new_tree.root):
+            texts = new_tree.documents(beside, recursive=True)
+            policies = policies_in(texts, wrong_in) if texts else []
         old = _side(old_tree, files, values, asked, room, lenient=True)
         stored = stored_of(old, room.at_s)
         changes = changes_between(stored, old, new, room.at_s)
@@ -106,11 +108,12 @@ def _side(
     *,
     lenient: bool,
 ) -> Side:
-    documents = [
-        *tree.documents(files, recursive=asked.recursive, role=MANIFEST),
-        *tree.documents(values, role=VALUES),
-    ]
-    return side_of(asked.settle(documents, lenient), tree.root, room)
+    with fenced(tree.root):
+        documents = [
+            *tree.documents(files, recursive=asked.recursive, role=MANIFEST),
+            *tree.documents(values, role=VALUES),
+        ]
+        return side_of(asked.settle(documents, lenient), tree.root, room)
 
 
 def _gone(stored: Snapshot, old: Side, new: Side) -> list[Resource]:

@@ -120,16 +120,7 @@ def _has_path(manifest: Manifest) -> bool:
 
 
 def _placed(manifest: Manifest, root: Path) -> Manifest:
-    """With files named from the top of the tree, not from where that lies for a moment. Raises
-    UsageError for a file outside of it, which no revision has.
-    """
-    for path in manifest.read:
-        if not Path(path).is_relative_to(root):
-            raise UsageError(
-                f"{manifest.path}:{manifest.line}: {manifest.key} is made from `{path}`, which is"
-                " outside of the repository",
-                hint="a plan of two revisions reads what they hold, and nothing else",
-            )
+    """With files named from the top of the tree, not from where that lies for a moment."""
     spec = manifest.spec
     if isinstance(spec, SecretSpec) and spec.from_file:
         here = f"{root}/"

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from fleetctl.manifest.files import fence
+
 MANIFEST, VALUES, SET = "", "values", "set"  # roles of a document
 FILE_BYTES_MAX = 8 * 1024 * 1024  # about 15,000 manifests of ordinary size
 FILES_MAX = 10_000
@@ -144,6 +146,7 @@ def _fetched(address: str) -> Document:
 
 def _file(path: str) -> Document:
     try:
+        fence.check(path)
         with Path(path).open("rb") as stream:
             size = os.fstat(stream.fileno())
             if stat.S_ISREG(size.st_mode) and size.st_size > FILE_BYTES_MAX:
@@ -186,6 +189,8 @@ def _refused(path: str, why: str, *, hint: str = "") -> Document:
 
 
 def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, fence.Outside):
+        return fence.reason(error)
     if isinstance(error, OSError) and error.errno is not None:
         return (
             f"{os.strerror(error.errno).lower()} ({errno.errorcode.get(error.errno, error.errno)})"

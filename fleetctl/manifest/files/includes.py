@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from fleetctl.manifest.files import fence
 from fleetctl.manifest.files.documents import Document, read_documents
 from fleetctl.manifest.files.requirements import (
     RequirementsError,
@@ -81,6 +82,8 @@ def _absolute(path: Any, directory: str) -> Any:
 def _near(path: str, written: str) -> str:
     """A hint: what lies there under nearly the same name."""
     place = FilePath(path)
+    if not fence.inside(place):
+        return ""
     try:
         names = [it.name for it in islice(place.parent.iterdir(), FILES_LOOKED_AT_MAX)]
     except OSError:
@@ -242,8 +245,7 @@ def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None
     except RowError as error:
         included.problems.append(Problem(_shown(named.path, document), error.line, 1, str(error)))
     except OSError as error:
-        why = os.strerror(error.errno or 0).lower()
-        message = f" is {value_text(named.path)}; it cannot be read: {why}"
+        message = f" is {value_text(named.path)}; it cannot be read: {fence.reason(error)}"
         included.findings.append(Finding(here, here, message, _near(path, named.path)))
     except ValueError as error:
         included.findings.append(Finding(here, here, f" is {value_text(named.path)}; {error}"))

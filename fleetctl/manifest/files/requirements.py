@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from fleetctl.manifest.files import fence
 from fleetctl.specs.values.packages import LOCAL, with_digest
 
 LINES_MAX = 10_000
@@ -54,10 +55,10 @@ def read_requirements(
         raise RequirementsError("it lies outside of the repository", file=path)
     read.append(absolute)
     try:
+        fence.check(absolute)
         text = Path(absolute).read_text(encoding="utf-8-sig")
     except OSError as error:
-        why = os.strerror(error.errno or 0).lower()
-        raise RequirementsError(f"it cannot be read: {why}", file=path) from error
+        raise RequirementsError(f"it cannot be read: {fence.reason(error)}", file=path) from error
     except UnicodeDecodeError as error:
         raise RequirementsError("it is not UTF-8", file=path) from error
     found: list[str] = []
@@ -110,6 +111,7 @@ def told_by_content(entry: object, read: list[str]) -> object:
     if match is None or match["digest"] is not None:
         return entry
     try:
+        fence.check(match["path"])
         with Path(match["path"]).open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.common.text import plural
+from fleetctl.manifest.files import fence
 from fleetctl.manifest.plain import INT_MAX, INT_MIN
 from fleetctl.manifest.problems import shortened
 
@@ -47,6 +48,7 @@ def read_rows(path: str) -> list[Row]:
 
 
 def _text(path: str) -> str:
+    fence.check(path)
     with Path(path).open("rb") as stream:
         data = stream.read(ROWS_BYTES_MAX + 1)
     if len(data) > ROWS_BYTES_MAX:

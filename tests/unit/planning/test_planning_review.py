@@ -221,8 +221,14 @@ def test_nothing_outside_of_a_revision_is_read(tmp_path: Path) -> None:
     with pytest.raises(ManifestErrors, match="it cannot be read: no such file"):
         review(place, "v0", "main")
     commit(place, {"jobs/a.yaml": text.replace("rows.csv", str(outside))}, "v1")
-    with pytest.raises(UsageError, match="outside of the repository"):
+    with pytest.raises(ManifestErrors, match="it lies outside of the repository"):
         review(place, "v0", "v1")
+    (tmp_path / "environ").write_text("TOKEN=canary\0PATH=/bin")
+    wrong = job("a").replace('python: "3.12"', f"pip: [-r {tmp_path}/environ]")
+    commit(place, {"jobs/a.yaml": wrong}, "v2")
+    with pytest.raises(ManifestErrors) as caught:
+        review(place, "v0", "v2")
+    assert "canary" not in str(caught.value)
     with pytest.raises(UsageError, match="outside of the repository"):
         review(place, "v0", "v0", "../key.csv")
 
