@@ -40,7 +40,7 @@ from fleetctl.apply.draft import (
 from fleetctl.apply.impact import fresh_impact, impact_on
 from fleetctl.apply.policies.judge import admitted
 from fleetctl.apply.policies.told import refuse
-from fleetctl.apply.prune import pruned
+from fleetctl.apply.prune import going_with, pruned
 from fleetctl.apply.request.options import Order
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import LIVE_STATES, Resource, RunState
@@ -68,7 +68,6 @@ from fleetctl.tracking.annotations import (
     RESULTS,
     REVISION,
     ROLLOUT,
-    SCHEDULED_BY,
     pins_of,
 )
 from fleetctl.tracking.track import track_of
@@ -122,21 +121,13 @@ def propose(
         namespaced = (it.namespace for it in manifests if KINDS[it.kind].namespaced)
         within = None if options.everywhere else {options.namespace, *namespaced}
         for doomed in pruned(stored, options.applyset, kept, options.pruning, within):
-            for row in (*_made_by(stored, doomed), doomed):
+            for row in (*going_with(stored, doomed), doomed):
                 gone = replace(row, deleted_at_s=now_s)
                 # As the pass of a deleted object reads it: one that nobody can read goes too.
                 changes.append(Change(PRUNED, row, gone, impact=impact_on(stored, gone, options)))
     if options.unjudged:
         return changes
     return admitted(stored, changes, now_s, costs=options.costs)
-
-
-def _made_by(stored: Stored, owner: Resource) -> list[Resource]:
-    """Objects that a schedule made, which go with it."""
-    if not KINDS[owner.kind].starts:
-        return []
-    found = (it for it in stored.resources.list() if it.deleted_at_s is None)
-    return [it for it in found if it.annotations.get(SCHEDULED_BY) == owner.uid]
 
 
 def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:

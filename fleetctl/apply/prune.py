@@ -5,13 +5,17 @@ Called by propose.py, after every file was read: where one cannot be, nothing is
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource
+from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores.base import Stored
+from fleetctl.tracking.annotations import SCHEDULED_BY
+from fleetctl.tracking.kept_by import kept_by
 
 # The label that ties an object to the files that it came from, as kubectl's part-of label does.
 APPLYSET = "fleetctl.dev/applyset"
@@ -67,6 +71,36 @@ def pruned(
             hint=f"{pruning.said.format(len(doomed))} lets them go; nothing was changed",
         )
     return doomed
+
+
+def going_with(stored: Stored, owner: Resource) -> list[Resource]:
+    """What a schedule made, and what a Source keeps that prunes: they go with it, the last first,
+    and so does what goes with them.
+    """
+    found: dict[str, Resource] = {}
+    left = [owner]
+    while left and any(KINDS[it.kind].starts for it in left):
+        owners = {it.uid for it in left}
+        keepers = {it.key for it in left if _prunes(it)}
+        left = [
+            it
+            for it in stored.resources.list()
+            if it.deleted_at_s is None
+            and it.uid not in found
+            and it.uid != owner.uid
+            and (it.annotations.get(SCHEDULED_BY) in owners or _keeper(it) in keepers)
+        ]
+        found |= {it.uid: it for it in left}
+    return [*reversed(found.values())]
+
+
+def _prunes(row: Resource) -> bool:
+    return row.kind == "Source" and json.loads(row.spec).get("prune") is True
+
+
+def _keeper(row: Resource) -> str:
+    note = kept_by(row.annotations)
+    return "" if note is None else note.source
 
 
 def _names(doomed: Sequence[Resource]) -> str:

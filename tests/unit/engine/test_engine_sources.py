@@ -4,7 +4,6 @@ nothing, and what is said of it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -341,52 +340,3 @@ async def test_a_policy_about_the_plan_holds_of_a_commit_and_reads_it_once() -> 
         remote.push({"a.yaml": job("a", completions=3)})
         await world.later(60.0)
         assert (jobs(world), remote.fetched) == ({"a": 2}, 2)
-
-
-async def test_consent_that_comes_while_another_commit_does_allows_none_of_that() -> None:
-    async with kept({"a.yaml": job("a")}, onDisruption="Wait") as (world, remote):
-        seen = remote.push({"a.yaml": job("a").replace("ok=True", "ok=1")})
-        await world.later(60.0)
-        assert world.status("fleet")["attemptedRevision"] == seen
-        remote.push({"a.yaml": job("a").replace("ok=True", "ok=2")})
-        world.clock.time_s += 60.0
-        await turn(world)  # it asks what the branch names by now
-        commit.reconcile(world.store, "fleet", "first", approved=True)
-        await world.settle()
-        assert "ok=2" not in world.row("a").spec
-        await world.settle()
-        assert world.status("fleet")["reason"] == "NeedsConsent"
-        assert world.status("fleet")["request"] == "first"
-
-
-async def test_consent_that_was_used_up_before_a_crash_allows_nothing_after_it() -> None:
-    tree = {"a.yaml": job("a"), "v.yaml": volume("one"), "w.yaml": volume("two")}
-    async with kept(tree, maxPrune=2) as (world, remote):
-        remote.push({"a.yaml": job("a"), "w.yaml": volume("two")})
-        commit.reconcile(world.store, "fleet", "first", approved=True)
-        while world.status("fleet")["changed"]["pruned"] != 1:
-            await turn(world)
-        remote.push({"a.yaml": job("a")})
-        await world.crash()
-        await world.later(60.0)
-        assert "two" in world.names()
-        assert world.status("fleet")["reason"] == "NeedsConsent"
-
-
-async def test_a_request_is_not_answered_by_what_the_store_did_not_take() -> None:
-    async with kept({"a.yaml": job("a")}) as (world, remote):
-        wanted = remote.push({"a.yaml": job("a", completions=2)})
-        commit.reconcile(world.store, "fleet", "now", approved=False)
-        while world.status("fleet")["attemptedRevision"] != wanted:
-            await turn(world)
-        world.fail_commits = 1
-        while world.status("fleet")["request"] != "now":
-            world.clock.time_s += 0.1
-            await turn(world)
-        assert world.status("fleet")["appliedRevision"] == wanted
-
-
-async def turn(world: Fleet) -> None:
-    world.engine.ticks.make()
-    for _ in range(3):
-        await asyncio.sleep(0)

@@ -1,0 +1,77 @@
+"""What a person allows a Source to lose: that commit alone, once, and all that goes with it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fleetctl.apply.write import commit
+from tests.unit.engine.fake_remote import job
+from tests.unit.engine.fake_world import Fleet
+from tests.unit.engine.test_engine_sources import kept, volume
+
+
+async def test_consent_that_comes_while_another_commit_does_allows_none_of_that() -> None:
+    async with kept({"a.yaml": job("a")}, onDisruption="Wait") as (world, remote):
+        seen = remote.push({"a.yaml": job("a").replace("ok=True", "ok=1")})
+        await world.later(60.0)
+        assert world.status("fleet")["attemptedRevision"] == seen
+        remote.push({"a.yaml": job("a").replace("ok=True", "ok=2")})
+        world.clock.time_s += 60.0
+        await turn(world)  # it asks what the branch names by now
+        commit.reconcile(world.store, "fleet", "first", approved=True)
+        await world.settle()
+        assert "ok=2" not in world.row("a").spec
+        await world.settle()
+        assert world.status("fleet")["reason"] == "NeedsConsent"
+        assert world.status("fleet")["request"] == "first"
+
+
+async def test_consent_that_was_used_up_before_a_crash_allows_nothing_after_it() -> None:
+    tree = {"a.yaml": job("a"), "v.yaml": volume("one"), "w.yaml": volume("two")}
+    async with kept(tree, maxPrune=2) as (world, remote):
+        remote.push({"a.yaml": job("a"), "w.yaml": volume("two")})
+        commit.reconcile(world.store, "fleet", "first", approved=True)
+        while world.status("fleet")["changed"]["pruned"] != 1:
+            await turn(world)
+        remote.push({"a.yaml": job("a")})
+        await world.crash()
+        await world.later(60.0)
+        assert "two" in world.names()
+        assert world.status("fleet")["reason"] == "NeedsConsent"
+
+
+async def test_a_request_is_not_answered_by_what_the_store_did_not_take() -> None:
+    async with kept({"a.yaml": job("a")}) as (world, remote):
+        wanted = remote.push({"a.yaml": job("a", completions=2)})
+        commit.reconcile(world.store, "fleet", "now", approved=False)
+        while world.status("fleet")["attemptedRevision"] != wanted:
+            await turn(world)
+        world.fail_commits = 1
+        while world.status("fleet")["request"] != "now":
+            world.clock.time_s += 0.1
+            await turn(world)
+        assert world.status("fleet")["appliedRevision"] == wanted
+
+
+async def turn(world: Fleet) -> None:
+    world.engine.ticks.make()
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_data_that_goes_with_another_source_needs_consent_as_well() -> None:
+    inner = (
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: Source\nmetadata: {name: inner}\n"
+        "spec: {prune: true, git: {url: 'https://example.org/fleet.git', ref: other}}\n"
+    )
+    async with kept({"a.yaml": job("a")}) as (world, remote):
+        remote.push({"v.yaml": volume("data")}, branch="other")
+        remote.push({"a.yaml": job("a"), "s.yaml": inner})
+        await world.later(60.0)
+        await world.settle()
+        assert "data" in world.names()
+        remote.push({"a.yaml": job("a")})
+        await world.later(60.0)
+        assert world.status("fleet")["reason"] == "NeedsConsent"
+        assert "volume/data: pruning it deletes its data" in world.status("fleet")["message"]
+        assert world.row("data").deleted_at_s is None
