@@ -14,17 +14,19 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 TOKEN = "t0ken"
+OURS = 77  # the id of who has it
 GITHUB = re.compile(r"/repos/o/r/issues/(?:7/comments|comments/(?P<id>\d+))")
 GITLAB = re.compile(r"/projects/5/merge_requests/7/notes(?:/(?P<id>\d+))?")
 
 
 class Forge:
-    """comments: id -> body, in order. edits: how many were changed. down: answers to come that are
-    a 503.
+    """comments: id -> body, in order. strangers: ids of those that others wrote. edits: how many
+    were changed. down: answers to come that are a 503.
     """
 
     def __init__(self) -> None:
         self.comments: dict[int, str] = {}
+        self.strangers: set[int] = set()
         self.edits = self.down = 0
         self.read_only = False
         self.address = ""
@@ -32,6 +34,8 @@ class Forge:
     def answer(self, method: str, path: str, headers: Any, body: bytes) -> tuple[int, Any]:
         parts = urlsplit(path)
         match = GITHUB.fullmatch(parts.path) or GITLAB.fullmatch(parts.path)
+        if (method, parts.path) == ("GET", "/user"):
+            return 200, {"id": OURS}
         allowed = (headers.get("Authorization"), headers.get("PRIVATE-TOKEN"))
         if match is None:
             return 404, {"message": "Not Found"}
@@ -43,7 +47,7 @@ class Forge:
         if method == "GET":
             asked = parse_qs(parts.query)
             size, page = int(asked["per_page"][0]), int(asked["page"][0])
-            rows = [{"id": key, "body": text} for key, text in self.comments.items()]
+            rows = [self._row(key) for key in self.comments]
             return 200, rows[(page - 1) * size : page * size]
         if self.read_only:
             return 403, {"message": "Resource not accessible by integration"}
@@ -57,6 +61,13 @@ class Forge:
             return 405, {}
         self.comments[number] = text
         return 200, {"id": number, "body": text}
+
+    def _row(self, key: int) -> dict[str, Any]:
+        by = OURS + (key in self.strangers)
+        return {
+            "id": key, "body": self.comments[key], "author": {"id": by},
+            "user": {"type": "Bot" if by == OURS else "User"}, "author_association": "NONE",
+        }  # fmt: skip
 
 
 @contextmanager

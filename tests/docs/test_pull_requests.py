@@ -62,6 +62,7 @@ def test_one_comment_is_made_then_left_alone_then_updated(
 ) -> None:
     assert callable(sort)
     there.comments = {at: f"words {at}" for at in range(1, 121)}  # two pages of other comments
+    there.comments[9], there.strangers = "<!-- fleetctl-plan -->\nall is well", {9}
     script = ["sh", str(SCRIPT), "-f", "jobs", "--diff-from", "v0"]
     there.down = 1
     first = run(place, [*script, "--diff-to", "v1"], sort(there))

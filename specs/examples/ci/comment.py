@@ -21,15 +21,19 @@ PAGE = 100  # comments of one answer, as many as both give
 PAGES_MAX = 50
 TRIES = 4
 TIMEOUT_S = 30.0
+INSIDERS = ("OWNER", "MEMBER", "COLLABORATOR")  # at GitHub, who may write to the repository
 
 
 class Forge:
-    """list and create: addresses; change: that of one comment, with {id}."""
+    """list and create: addresses; change: that of one comment, with {id}. who: the address that
+    tells whose token this is; "" where there is none.
+    """
 
     def __init__(
-        self, list_url: str, change_url: str, method: str, headers: "dict[str, str]"
+        self, list_url: str, change_url: str, method: str, headers: "dict[str, str]", who: str = ""
     ) -> None:
         self.list_url, self.change_url, self.method = list_url, change_url, method
+        self.who = who
         self.headers = {
             **headers,
             "Content-Type": "application/json",
@@ -42,7 +46,7 @@ class Forge:
             found = self.ask("GET", f"{self.list_url}?per_page={PAGE}&page={page}")
             for comment in found:
                 body = (comment.get("body") or "").replace("\r\n", "\n")
-                if not body.startswith(marker):
+                if not body.startswith(marker) or not self.is_ours(comment):
                     continue
                 if body.rstrip() == text.rstrip():
                     return "unchanged"
@@ -52,6 +56,14 @@ class Forge:
                 break
         self.ask("POST", self.list_url, {"body": text})
         return "created"
+
+    def is_ours(self, comment: "dict[str, object]") -> bool:
+        """What anybody else wrote with our marker is theirs to edit, whatever we put there."""
+        if self.who:
+            author = comment.get("author") or {}
+            return author.get("id") == self.ask("GET", self.who)["id"]
+        author = comment.get("user") or {}
+        return author.get("type") == "Bot" or comment.get("author_association") in INSIDERS
 
     def ask(self, method: str, url: str, content: "object" = None) -> "list[dict[str, object]]":
         """Again where the service is at fault, but for a comment that may have been made."""
@@ -83,7 +95,8 @@ def forge() -> "Forge | None":
             f"{env['CI_API_V4_URL']}/projects/{env['CI_PROJECT_ID']}"
             f"/merge_requests/{env['CI_MERGE_REQUEST_IID']}/notes"
         )
-        return Forge(notes, notes + "/{id}", "PUT", {"PRIVATE-TOKEN": env["GITLAB_TOKEN"]})
+        headers = {"PRIVATE-TOKEN": env["GITLAB_TOKEN"]}
+        return Forge(notes, notes + "/{id}", "PUT", headers, env["CI_API_V4_URL"] + "/user")
     return None
 
 

@@ -17,7 +17,8 @@ if [ "$code" -ne 0 ] && [ ! -s "$plan" ]; then
         echo "### fleetctl plan: failed with $code"
         echo
         echo '~~~~~~text'
-        cat "$plan.errors"
+        head -c 50000 "$plan.errors" | sed 's/^ *~/ /' # a comment has room for 65,536
+        echo
         echo '~~~~~~'
     } > "$plan"
 fi
