@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fleetctl.cli.apply.plans.markdown import cell
 from fleetctl.cli.apply.plans.review_markdown import CHARS_MAX
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
@@ -120,3 +121,11 @@ def test_what_people_wrote_ends_no_cell_and_no_block_and_a_comment_has_room(
     fences = [line for line in out.splitlines() if line.startswith("```")]
     assert set(fences) == {"````diff", "````"}  # longer than what stands inside
     assert out.splitlines()[-1] == "</details>"
+
+
+def test_what_people_wrote_is_no_link_and_calls_nobody() -> None:
+    evil = "[ok](https://e.org) ![x](y) @org <!-- &#64;you `a` `b \\| c"
+    assert cell(evil) == (
+        "\\[ok\\](https://e.org) !\\[x\\](y) @&#8203;org &lt;!-- &amp;#64;you `a` \\`b \\\\\\| c"
+    )
+    assert cell("`cost.usd < 5 && x[0]` holds") == "`cost.usd < 5 && x[0]` holds"

@@ -5,6 +5,7 @@ Begins with a hidden marker, so that a later run updates the comment instead of 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from fleetctl.apply.cost.report import ObjectPlan, Report, Verb
@@ -14,6 +15,8 @@ from fleetctl.controllers.planning.placement import HOUR_S
 
 HEADER = "| object | action | units | est. cost | where |"
 MARKER = "<!-- fleetctl-plan -->"
+_CODE = re.compile(r"(`[^`|\\]+`)")
+_MARKS = re.compile(r"[\\`\[\]]")
 ROWS_MAX = 200  # a comment has 65,536 characters at most
 
 
@@ -75,5 +78,15 @@ def _sources(found: Report) -> str:
 
 
 def cell(text: str) -> str:
-    """Text that ends no cell and starts no tag."""
-    return safe(text).replace("|", "\\|").replace("<", "&lt;")
+    """Text that ends no cell, starts no tag, link or image, and calls nobody by `@`; what stands in
+    backticks stays as code.
+    """
+    text = safe(text)
+    parts = _CODE.split(text) if "``" not in text else [text]
+    made = (it if at % 2 else _plain(it) for at, it in enumerate(parts))
+    return "".join(made).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    text = _MARKS.sub(r"\\\g<0>", text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("@", "@&#8203;")
