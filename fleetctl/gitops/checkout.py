@@ -21,6 +21,8 @@ from fleetctl.specs.kinds.source import Repository
 # A shallow clone grows with every commit that is fetched, for nothing is ever packed.
 FETCHES_MAX = 200
 _COUNT = "fetches"
+# What a checkout was made with: git leaves files as they are that are of this commit already.
+_HOW = "made-with"
 
 
 @contextmanager
@@ -48,10 +50,12 @@ async def check_out(
     """
     tree = make_private(place) / git.directory_name(repository.url)
     with reaching(repository, values, place) as (access, private):
-        if not (tree / ".git").is_dir() or _fetches(tree) >= FETCHES_MAX:
+        how = f"submodules={repository.submodules} lfs={repository.lfs}"
+        if _made(tree) != how or _fetches(tree) >= FETCHES_MAX:
             await asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True)
             tree.mkdir(mode=0o700)
             await git.run(["init", "--quiet", "--template=", "."], repository, cwd=tree)
+            (tree / ".git" / _HOW).write_text(how)
         try:
             await _bring(repository, commit, tree, access, private)
         except (Refused, Unavailable):
@@ -76,6 +80,10 @@ async def _bring(
     await do("checkout", "--quiet", "--force", "--detach", commit, by=smudging)
     await do("clean", "-ffdxq")
     if repository.submodules:
+        # Which repositories of this machine are read is its user's to say, not the repository's.
+        local = repository.url.startswith("file:")
+        remote = ":".join(it for it in git.SCHEMES if it != "file" or local)
+        smudging = smudging.with_options(GIT_ALLOW_PROTOCOL=remote)
         await do("submodule", "sync", "--quiet", "--recursive")
         update = ("submodule", "update", "--quiet", "--init", "--recursive", "--force")
         await do(*update, "--depth=1", by=smudging)
@@ -91,6 +99,14 @@ def _with_lfs(access: Access) -> Access:
         ("filter.lfs.required", "true"),
         GIT_LFS_SKIP_SMUDGE="0",
     )
+
+
+def _made(tree: Path) -> str:
+    """Empty where there is none, or it is not known."""
+    try:
+        return (tree / ".git" / _HOW).read_text()
+    except OSError:
+        return ""
 
 
 def _fetches(tree: Path) -> int:

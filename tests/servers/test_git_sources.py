@@ -170,6 +170,25 @@ def test_files_outside_of_the_repository_are_not_read(forge: Forge, tmp_path: Pa
     other.store.close()
 
 
+def test_submodules_come_and_go_and_lead_to_no_repository_of_this_machine(
+    forge: Forge, reader: Reader, server: GitServer, tmp_path: Path
+) -> None:
+    inner = Forge(tmp_path / "inner")
+    inner.push({"b.yaml": job("b")})
+    forge.push({"a.yaml": job("a")})
+    url = f"file://{forge.bare}"
+    other = Reader(tmp_path / "other", {})
+    allow = ("-c", "protocol.file.allow=always")
+    forge.run(*allow, "submodule", "add", "-q", f"file://{inner.bare}", "inner")
+    forge.run("commit", "-q", "-m", "inner")
+    forge.run("push", "-q", str(forge.bare), "HEAD:main")
+    assert other.read(url=url, submodules=True).objects == 2
+    assert other.read(url=url, submodules=False).objects == 1
+    other.store.close()
+    with pytest.raises(Unavailable, match="transport 'file' not allowed"):
+        reader.read(url=f"{server.url}/fleet.git", submodules=True)
+
+
 def test_what_is_half_fetched_is_not_read(forge: Forge, reader: Reader) -> None:
     forge.push({"a.yaml": job("a"), "b.yaml": job("b")})
     url = f"file://{forge.bare}"
