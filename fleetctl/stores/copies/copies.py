@@ -62,7 +62,8 @@ def write(home: Path, where: str, *, now_s: float, keep: int | None = None) -> W
         _tidy(path, backup.ROOM, time.time())
         file = path / name_for(_store_id(home), now_s)
         about = backup.write(home, file, now_s=now_s)
-        dropped = too_many([it.name for it in path.iterdir()], about.store_id, keep or 1 << 30)
+        there = [it.name for it in path.iterdir()]
+        dropped = too_many(there, about.store_id, keep or 1 << 30, fresh=file.name)
         for name in dropped:
             (path / name).unlink(missing_ok=True)
     except OSError as error:
@@ -88,7 +89,7 @@ def _write_remote(home: Path, where: str, now_s: float, keep: int | None) -> Wri
         remote.put(file, name)
         size = file.stat().st_size
     # Only now: what is too many is so because the new one is there.
-    dropped = too_many([*there, name], about.store_id, keep or 1 << 30)
+    dropped = too_many({*there, name}, about.store_id, keep or 1 << 30, fresh=name)
     for one in (*dropped, *partials(there, about.store_id, now_s - PARTIAL_S)):
         remote.remove(one)
     return Written(remote.of(name), size, about, dropped)
