@@ -198,7 +198,9 @@ class Queues:
                 self._state.queue.add(waiter.uid)  # what it is told is another thing now
 
     def _recount(self) -> None:
-        """What is there, where anything about it changed."""
+        """What is there, where anything about it changed, or a pass took of it: that may have been
+        undone, or stand for something that ended in the same pass.
+        """
         counted: dict[str, Counter[Sort]] = {}
         for uid in list(self._holders):
             track = self._state.tracks.get(uid)
@@ -215,10 +217,11 @@ class Queues:
                         counted.setdefault(name, Counter())[sort] += count
             if not held:
                 self._holders.discard(uid)
-        for name in {*counted, *self._counted}:
+        taken, self._lines.taken = self._lines.taken, set()
+        for name in {*counted, *self._counted, *taken}:
             now, before = counted.get(name), self._counted.get(name)
             line = self._lines.lines.get(name)
-            if line is None or now == before:
+            if line is None or (now == before and name not in taken):
                 continue
             self._dirty.add(name)
             self._lines.empty(name)

@@ -9,6 +9,7 @@ import pytest
 
 from fleetctl.apply.write import commit
 from fleetctl.controllers.model import Checkpoints, Saved
+from fleetctl.engine.decide.dependencies import Dependencies
 from fleetctl.engine.queues.queues import Queues
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
@@ -68,6 +69,27 @@ async def test_a_queue_lets_as_much_start_as_its_quota_and_the_rest_waits_in_lin
         await fleet.settle()
         assert [fleet.status(name)["phase"] for name in "abc"] == ["Succeeded"] * 3
         assert (fleet.status("gpu")["running"], fleet.status("gpu")["waiting"]) == (0, 0)
+
+
+async def test_what_a_pass_decided_and_did_not_write_is_not_taken_of_the_queue() -> None:
+    """A spec that is written in between undoes the plan, and what it took in memory."""
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        undone: list[str] = []
+
+        def note(self: Dependencies, work: Any, *rest: Any) -> bool:
+            if undone:
+                return noted(self, work, *rest)
+            undone.append(work.resource.uid)
+            self._state.queue.add(work.resource.uid)
+            return False
+
+        noted = Dependencies.note
+        with patch.object(Dependencies, "note", note):
+            await fleet.apply("BatchJob", "a", job())
+            await fleet.later(2.0)
+        assert undone and live(fleet, "a") == 1
+        assert fleet.status("gpu")["running"] == 1
 
 
 async def test_who_waited_first_goes_first_after_a_crash_too() -> None:
