@@ -31,6 +31,7 @@ from fleetctl.retention.cleaner import FILES, Cleaner
 from fleetctl.retention.survey import Found
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.settings import SettingsSpec
+from fleetctl.tracking.kept_by import made_again_by
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
@@ -155,6 +156,8 @@ class Retention:
                 for it in goes:
                     row = store.resources.of(it.item.key)
                     if row is None or not is_over(row) or dependents.of(key_of(row)):
+                        continue
+                    if made_again_by(row.annotations):
                         continue
                     gone = replace(row, deleted_at_s=now_s)
                     store.resources.put(gone, expected_version=row.version)

@@ -5,6 +5,7 @@ what runs again since it was listed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.retention.cleaner import Cleaner
 from fleetctl.retention.survey import Found
+from fleetctl.tracking.kept_by import KEPT_BY, KeptBy
 from tests.unit.engine.fake_world import Fleet, tasks
 
 
@@ -122,6 +124,23 @@ async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_
         await world.settle()
         assert world.names() == ["again"]
         assert world.local.freed == [(gone.key, False)]  # with its logs
+
+
+async def test_an_object_that_a_source_took_since_it_was_listed_stays() -> None:
+    async with Fleet() as world:
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
+        cleaner.goes[Sort.OBJECTS] = [await finished(world, "job")]
+        row = world.store.resources.get("BatchJob", "job")
+        assert row is not None
+        note = KeptBy("source/infra", "jobs.yaml:1", "abc", "d").text()
+        with world.store.transaction():
+            world.store.resources.put(
+                replace(row, annotations={KEPT_BY: note}), expected_version=row.version
+            )
+        await retention.round()
+        await world.settle()
+        assert world.names() == ["job"]
 
 
 async def test_the_settings_of_the_store_are_those_that_hold() -> None:

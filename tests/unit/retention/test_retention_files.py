@@ -20,6 +20,7 @@ from fleetctl.providers.rundir.logs import LogReader, past_s
 from fleetctl.retention import logs
 from fleetctl.stores.base import EventRow, Remembered
 from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.kept_by import KEPT_BY, MADE_FROM, KeptBy
 from tests.unit.retention.disk_world import Disk
 
 ALL = Limits(max_age_s=0.0)
@@ -169,6 +170,15 @@ def test_an_object_that_another_one_needs_stays(disk: Disk) -> None:
     disk.object("first")
     disk.object("free")
     disk.object("next", phase="Pending", spec='{"dependsOn": [{"job": "job-first"}]}')
+    assert disk.goes(Sort.OBJECTS, ALL) == ["batchjob/job-free"]
+
+
+def test_an_object_that_somebody_would_make_again_stays(disk: Disk) -> None:
+    """Made again it would run again, once for each round."""
+    note = KeptBy("source/infra", "jobs.yaml:1", "abc", "d").text()
+    disk.object("kept", notes={KEPT_BY: note})
+    disk.object("mirrored", notes={MADE_FROM: "c0ffee 1 abc"})
+    disk.object("free")
     assert disk.goes(Sort.OBJECTS, ALL) == ["batchjob/job-free"]
 
 
