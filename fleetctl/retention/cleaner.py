@@ -51,6 +51,8 @@ class Cleaner:
             return 0
 
     def hide_sources(self, items: Sequence[Item]) -> None:
-        """Nobody finds these copies from now on; the engine's sweep takes them away."""
+        """Nobody finds these copies from now on; the engine's sweep takes them away. One that an
+        apply kept anew since it was listed stays.
+        """
         for it in items:
-            self.copies.hide(it.key)
+            self.copies.hide(it.key, unused_since_s=it.used_s)

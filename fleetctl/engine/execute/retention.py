@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
@@ -27,10 +28,12 @@ from fleetctl.engine.execute.forgetting import (
     thin_some,
 )
 from fleetctl.engine.shared.dependents import key_of
+from fleetctl.providers.sources.snapshots import name_of
 from fleetctl.retention.cleaner import FILES, Cleaner
 from fleetctl.retention.survey import Found
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.settings import SettingsSpec
+from fleetctl.tracking.annotations import ORIGIN, REVISION
 from fleetctl.tracking.kept_by import made_again_by
 
 if TYPE_CHECKING:
@@ -141,11 +144,16 @@ class Retention:
 
     def _hide(self, cleaner: Cleaner, found: Found) -> None:
         """In one step with the look at who is over, so that no run begins in between."""
-        users: dict[str, bool] = {}
-        for track in self._state.tracks.values():
-            users[track.resource.key] = users.get(track.resource.key, False) or not track.dormant
-        goes = [it.item for it in found.decision.goes if not users.get(it.item.name, False)]
-        cleaner.hide_sources(goes)
+        if not found.decision.goes:
+            return
+        notes = {
+            (it.resource.annotations.get(REVISION, ""), it.resource.annotations.get(ORIGIN, ""))
+            for it in self._state.tracks.values()
+            if not it.dormant
+        }
+        copies = cleaner.copies
+        used = {copies.key_of(revision, name_of(Path(at))) for revision, at in notes if revision}
+        cleaner.hide_sources([it.item for it in found.decision.goes if it.item.key not in used])
 
     def _delete(self, goes: Sequence[Doomed]) -> None:
         """The ordinary deletion: the row stays until all of it is confirmed gone."""

@@ -17,8 +17,10 @@ from fleetctl.controllers.retention.decide import Decision, Doomed, Item
 from fleetctl.controllers.retention.limits import Limits, Sort
 from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.engine.execute.retention import Retention
+from fleetctl.providers.sources.snapshots import Snapshots
 from fleetctl.retention.cleaner import Cleaner
 from fleetctl.retention.survey import Found
+from fleetctl.tracking.annotations import ORIGIN, REVISION
 from fleetctl.tracking.kept_by import KEPT_BY, KeptBy
 from tests.unit.engine.fake_world import Fleet, tasks
 
@@ -111,6 +113,40 @@ async def test_a_gc_that_frees_what_runs_is_caught(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(reconcile, "RULES", (hasty, *reconcile.RULES))
     async with Fleet() as world:
         assert await freed_while_it_runs(world) != []
+
+
+async def test_a_copy_of_a_source_stays_while_any_of_its_users_runs(tmp_path: Path) -> None:
+    """The listing names the first of them alone, and others come after it."""
+    origin = tmp_path / "project"
+    origin.mkdir()
+    (origin / "train.py").write_text("pass")
+    async with Fleet() as world:
+        cleaner = Listed()
+        cleaner.copies = copies = Snapshots(tmp_path / "home")
+        retention = Retention(world.engine.state, cleaner)
+        tree = copies.keep(origin, (), copies.look(origin, ()))
+        notes = {REVISION: tree.revision, ORIGIN: str(origin)}
+        first = await finished(world, "first")
+        await world.apply("BatchJob", "second", tasks(1, cache={"policy": "Never"}))
+        row = world.store.resources.get("BatchJob", "second")
+        assert row is not None
+        with world.store.transaction():
+            world.store.resources.put(
+                replace(row, annotations={**row.annotations, **notes}), expected_version=row.version
+            )
+        await world.settle()
+        key = copies.key_of(tree.revision, origin.name)
+        cleaner.goes[Sort.SOURCES] = [Item(key, first.name, 1, 1e12)]
+        await retention.round()
+        assert copies.path_of(tree.revision, origin.name) is not None
+        world.local.finish(0, of="batchjob/second")
+        await world.settle()
+        cleaner.goes[Sort.SOURCES] = [Item(key, first.name, 1, 0.0)]  # kept anew since
+        await retention.round()
+        assert copies.path_of(tree.revision, origin.name) is not None
+        cleaner.goes[Sort.SOURCES] = [Item(key, first.name, 1, 1e12)]
+        await retention.round()
+        assert copies.path_of(tree.revision, origin.name) is None
 
 
 async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_not() -> None:
