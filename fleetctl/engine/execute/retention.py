@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.retention.decide import Doomed
-from fleetctl.controllers.retention.limits import Limits, Sort, limits_of
+from fleetctl.controllers.retention.limits import DAY_S, Limits, Sort, limits_of
 from fleetctl.engine.execute.forgetting import (
     REASON,
     STEP_PAUSE_S,
@@ -69,22 +69,40 @@ class Retention:
         # Whoever starts a controller has work for it, which comes first.
         await asyncio.sleep(min(FIRST_S, self._state.settings.forget_every_s))
         while True:
-            await self.round()
+            await self.round(asked=False)
             await asyncio.sleep(self._state.settings.forget_every_s)
 
-    async def round(self) -> Round:
-        """One turn of all sorts; what there was, and what of it went. One at a time."""
+    async def round(self, *, asked: bool = True) -> Round:
+        """One turn of all sorts; what there was, and what of it went. One at a time. asked: a
+        person wants it now.
+        """
         async with self._turn:
             try:
                 limits = self._limits()
             except Unreadable as error:
                 log.warning("retention waits", extra={"error": str(error)})
                 return {}
-            found = await self._files(limits)
+            begins = asked or settings_in(self._state) is not None or await self._begun()
+            found = await self._files(limits) if begins else {}
             await self._records(limits[Sort.DELETED])
             await self._sweep_sources()
             self._tell(found)
             return found
+
+    async def _begun(self) -> bool:
+        """Whether limits that nobody has said hold yet."""
+        if self._cleaner is None:
+            return False
+        now_s = self._state.clock.now_s()
+        try:
+            begins_s = await asyncio.to_thread(self._cleaner.begins_s, now_s)
+        except (StoreError, OSError) as error:
+            log.warning("retention waits", extra={"error": str(error)})
+            return False
+        if now_s < begins_s:
+            days = (begins_s - now_s) / DAY_S
+            log.info("default limits of retention hold later", extra={"days": round(days, 1)})
+        return now_s >= begins_s
 
     def _tell(self, found: Round) -> None:
         """What each sort takes and what went, into the status of the settings."""

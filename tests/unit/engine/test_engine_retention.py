@@ -32,6 +32,7 @@ class Listed(Cleaner):
         super().__init__(Path("/nowhere"))
         self.goes: dict[Sort, list[Item]] = {}
         self.asked: Mapping[Sort, Limits] = {}
+        self.begin_s = 0.0
 
     def survey(self, limits: Mapping[Sort, Limits], now_s: float) -> dict[Sort, Found]:
         self.asked = limits
@@ -40,6 +41,9 @@ class Listed(Cleaner):
     def _decision(self, sort: Sort) -> Decision:
         goes = tuple(Doomed(it, "maxAge") for it in self.goes.get(sort, ()))
         return Decision(goes, len(goes), 0, 0)
+
+    def begins_s(self, now_s: float) -> float:
+        return self.begin_s
 
     def let_go(self, sort: Sort, items: Sequence[Item]) -> int:
         return 0
@@ -177,6 +181,22 @@ async def test_an_object_that_a_source_took_since_it_was_listed_stays() -> None:
         await retention.round()
         await world.settle()
         assert world.names() == ["job"]
+
+
+async def test_of_an_older_store_nothing_goes_by_itself_until_limits_begin_or_are_said() -> None:
+    async with Fleet() as world:
+        cleaner = Listed()
+        cleaner.begin_s = world.clock.now_s() + 100.0
+        retention = Retention(world.engine.state, cleaner)
+        it = await finished(world, "job")
+        cleaner.goes[Sort.WORK_DIRECTORIES] = [it]
+        assert await retention.round(asked=False) == {}
+        await world.settle()
+        assert world.local.freed == []
+        await world.apply("Settings", "default", {"retention": {"logs": {"maxAge": "1h"}}})
+        await retention.round(asked=False)
+        await world.settle()
+        assert world.local.freed == [(it.key, True)]
 
 
 async def test_the_settings_of_the_store_are_those_that_hold() -> None:
