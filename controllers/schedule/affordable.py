@@ -135,15 +135,20 @@ def _with_money(
 # -- queues --------------------------------------------------------------------------------------
 
 
-def gives_way(desired: Desired, queued: str, provider: str, usd_per_s: float | None) -> bool:
-    """Whether a sandbox that took this of the object's queue is to go rather than take another
-    task.
+def gives_way(desired: Desired, queued: str, provider: str, usd_per_s: float | None) -> str:
+    """Why a sandbox that took this of a queue is to go rather than take another task, as a
+    sentence; empty where it stays. queued: empty = it was made when its object was in no queue.
     """
     turn = desired.turn
-    if turn is None or not queued:
-        return False
-    name, takes = read(queued)
-    return name == turn.me.queue and turn.gives_way(Ask(provider, takes, usd_per_s))
+    if turn is None:
+        return ""
+    name, takes = read(queued) if queued else ("", None)
+    if name != turn.me.queue:
+        # It counts nothing in this queue, and would go on so for as long as there are tasks.
+        return f"its sandbox ends: it is from before its object came to queue/{turn.me.queue}"
+    if turn.gives_way(Ask(provider, takes, usd_per_s)):
+        return "its sandbox ends: others of its queue come first"
+    return ""
 
 
 def _ask_of(desired: Desired, unit: Unit, provider: str) -> Ask:

@@ -307,6 +307,29 @@ async def test_a_sandbox_that_takes_tasks_in_turn_gives_way_to_a_higher_priority
         assert (fleet.status("low")["succeeded"], live(fleet, "low")) == (2, 0)
 
 
+@pytest.mark.parametrize("before", [None, "other"])
+async def test_a_sandbox_from_before_its_object_came_to_the_queue_takes_no_more_of_it(
+    before: str | None,
+) -> None:
+    """What it holds was never asked for in this queue, and counts nowhere in it."""
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        await fleet.apply("Queue", "other", queue(sandboxes(1)))
+        await fleet.apply("BatchJob", "first", job(1))
+        spec = job(3, sandbox={"reuse": "all"}, parallelism=1)
+        await fleet.apply("BatchJob", "moved", {**spec, "queue": before})
+        assert live(fleet, "moved") == 1
+        await fleet.apply("BatchJob", "moved", spec)
+        assert live(fleet, "moved") == 1  # what runs goes on
+        fleet.local.finish(0, of="batchjob/moved")
+        await fleet.settle()
+        assert (live(fleet, "moved"), fleet.status("moved")["reason"]) == (0, "QueueFull")
+        fleet.local.finish(0, of="batchjob/first")
+        await fleet.settle()
+        assert live(fleet, "moved") == 1
+        assert (fleet.status("gpu")["running"], fleet.status("other")["running"]) == (1, 0)
+
+
 async def test_of_objects_that_come_together_the_higher_priority_starts_first() -> None:
     async with Fleet() as fleet:
         await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
