@@ -203,18 +203,19 @@ class Queues:
         """
         counted: dict[str, Counter[Sort]] = {}
         for uid in list(self._holders):
-            track = self._state.tracks.get(uid)
-            held = False
-            if track is not None and track.work is not None:
-                for place, count in track.work.history.sandboxes.held.counts.items():
-                    if place.queued:
-                        held = True
-                        name, _ = read(place.queued)
-                        sort = (
-                            track.resource.namespace, place.queued, place.provider,
-                            place.usd_per_s, place.stopping,
-                        )  # fmt: skip
-                        counted.setdefault(name, Counter())[sort] += count
+            held, track = False, self._state.tracks.get(uid)
+            if track is None:
+                self._holders.discard(uid)
+                continue
+            for place, count in track.places.items():
+                if place.queued:
+                    held = True
+                    name, _ = read(place.queued)
+                    sort = (
+                        track.resource.namespace, place.queued, place.provider, place.usd_per_s,
+                        place.stopping,
+                    )  # fmt: skip
+                    counted.setdefault(name, Counter())[sort] += count
             if not held:
                 self._holders.discard(uid)
         taken, self._lines.taken = self._lines.taken, set()

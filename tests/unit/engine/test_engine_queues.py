@@ -10,6 +10,7 @@ import pytest
 from fleetctl.apply.write import commit
 from fleetctl.controllers.model import Checkpoints, Saved
 from fleetctl.engine.decide.dependencies import Dependencies
+from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.queues.queues import Queues
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
@@ -328,6 +329,24 @@ async def test_a_sandbox_from_before_its_object_came_to_the_queue_takes_no_more_
         await fleet.settle()
         assert live(fleet, "moved") == 1
         assert (fleet.status("gpu")["running"], fleet.status("other")["running"]) == (1, 0)
+
+
+async def test_what_an_object_holds_counts_while_its_spec_is_another_or_its_pass_fails() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(2)))
+        await fleet.apply("BatchJob", "a", job(5))
+        await fleet.apply("BatchJob", "b", job(3))
+        assert [live(fleet, name) for name in "ab"] == [2, 0]
+        await fleet.apply("BatchJob", "a", {**job(5), "template": {"command": ["other"]}})
+        assert live(fleet, "a") + live(fleet, "b") <= 2
+        await fleet.later(5.0)
+        with patch.object(Passes, "_desired", side_effect=RuntimeError("a bug")):
+            await fleet.apply("BatchJob", "a", {**job(5), "parallelism": 9})
+        assert fleet.status("a")["reason"] == "Quarantined"
+        await fleet.apply("BatchJob", "c", job(1, priority=5))
+        await fleet.apply("Queue", "gpu", queue(sandboxes(2), strategy="StrictFIFO"))
+        assert sum(live(fleet, name) for name in "abc") <= 2
+        assert fleet.status("gpu")["running"] == 2
 
 
 async def test_of_objects_that_come_together_the_higher_priority_starts_first() -> None:
