@@ -57,13 +57,18 @@ def paid_place(slots: Slots, desired: Desired, unit: Unit, now_s: float) -> Paid
     refusals: dict[Ask, tuple[str, Refusal]] = {}
     for where in slots.open(unit.template_hash):
         ask = _ask_of(desired, unit, where.provider)
+        price = unit_price_of(desired, unit, where.provider, now_s)
         refusal = _refusal(desired.turn, ask)
         if refusal is not None:
-            refusals[ask] = where.provider, refusal
+            denied = desired.allowance.denial(price, where.provider)
+            if denied is None or refusal.reason not in IN_LINE:
+                refusals[ask] = where.provider, refusal
+            else:
+                # It does not stand in line for what it could not pay: others would make room for
+                # it, and start again in that.
+                denials[where.provider] = denied
             continue
-        paid = desired.allowance.take(
-            unit_price_of(desired, unit, where.provider, now_s), where.provider
-        )
+        paid = desired.allowance.take(price, where.provider)
         if isinstance(paid, Held):
             others = {
                 name: f"{it.owner} cannot pay for one more there" for name, it in denials.items()

@@ -205,6 +205,21 @@ async def test_preempted_work_is_asked_to_stop_and_starts_again_without_a_failur
         assert live(fleet, "young") == 1
 
 
+async def test_nobody_makes_room_for_one_whose_budget_would_not_let_it_start() -> None:
+    """It would start again in the room that it made, and be stopped again, in turns."""
+    async with Fleet() as fleet:
+        fleet.local.price, fleet.local.gpu_prices = 1.0, {}
+        rules = queue(sandboxes(1), preemption={"withinQueue": "LowerPriority"})
+        await fleet.apply("Queue", "gpu", rules)
+        await fleet.apply("BatchJob", "low", job(1))
+        spent = {"template": {"command": ["work"], "timeoutSeconds": 100}, "budget": {"maxCost": 1}}
+        await fleet.apply("BatchJob", "high", job(1, priority=5, **spent))
+        await fleet.later(5.0)
+        assert (live(fleet, "low"), live(fleet, "high")) == (1, 0)
+        assert [run.state.value for run in fleet.runs("low")] == ["Running"]
+        assert fleet.status("gpu")["waiting"] == 0
+
+
 async def test_preempted_training_has_its_signal_time_and_goes_on_from_its_checkpoint() -> None:
     async with Fleet() as fleet:
         rules = queue(sandboxes(1), preemption={"withinQueue": "LowerPriority"})
