@@ -114,6 +114,10 @@ class Faulty(MemoryFileSystem):
         self.pipe_file(path, data[: len(data) - self.short])
         type(self).fault("written", path)
 
+    def rm_file(self, path: str) -> None:
+        type(self).fault("remove", path)
+        super().rm_file(path)
+
     def mv(self, path1: str, path2: str, **rest: Any) -> None:
         type(self).fault("move", path2)
         super().mv(path1, path2, **rest)
@@ -125,6 +129,22 @@ def faulty() -> Iterator[type[Faulty]]:
     yield Faulty
     Faulty.fault = staticmethod(lambda verb, path: None)
     Faulty.short = 0
+
+
+def test_a_backup_counts_where_older_ones_cannot_be_let_go_of(
+    home: Path, faulty: type[Faulty]
+) -> None:
+    """Counted as failed it would be made again every hour, and nothing would ever go."""
+
+    def fault(verb: str, path: str) -> None:
+        if verb == "remove" and not path.endswith(PARTIAL):
+            raise PermissionError("objects are locked")
+
+    first = copies.write(home, "faulty://backups/fleet", now_s=DAY_S, keep=1)
+    faulty.fault = staticmethod(fault)
+    done = copies.write(home, "faulty://backups/fleet", now_s=2 * DAY_S, keep=1)
+    assert "objects are locked" in done.remark and not done.dropped and not first.remark
+    assert len(there("faulty://backups/fleet")) == 2
 
 
 ENDPOINT_DOWN = ConnectionError("Could not connect to the endpoint URL")
