@@ -4,7 +4,7 @@ in a tick in which something about the cohort changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleetctl.controllers.queues.lines import Ask, Group, Line, Lines, Vector, Waiter
@@ -70,6 +70,7 @@ def evictions(
         return []
     with tried(cohort):
         known: list[Running] | None = None
+        lowest: dict[str, int] = {}  # by queue, the priority of what runs there
         for line, group, waiter in _in_order(lines, cohort):
             soon = (it for it in group.vectors if lines.lacks(line, it, soon=True) is None)
             if (vector := next(soon, None)) is not None:
@@ -80,10 +81,27 @@ def evictions(
                 continue
             if known is None:
                 known = sorted(running(), key=lambda it: (it.priority, -it.began_s, it.run))
+                lowest = {it.queue: it.priority for it in reversed(known)}
+            if not _may_ask(line, waiter, lowest):
+                continue  # most waiters, of which there may be thousands that ask for other things
             found = _making_room(lines, cohort, _Case(line, waiter, group.vectors[0]), known)
             if found:
                 return [Eviction(it.run, it.uid, _why(it, waiter)) for it in found]
     return []
+
+
+def _may_ask(line: Line, waiter: Waiter, lowest: Mapping[str, int]) -> bool:
+    """Whether anything runs at all that the waiter comes before; `_may_stop` looks at each."""
+    rules, first = line.rules, waiter.priority
+    if rules.within_queue and lowest.get(rules.name, first) < first:
+        return True
+    others = [it for name, it in lowest.items() if name != rules.name]
+    match rules.reclaim:
+        case "Any":
+            return bool(others)
+        case "LowerPriority":
+            return min(others, default=first) < first
+    return False
 
 
 @dataclass(frozen=True, slots=True)

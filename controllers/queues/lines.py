@@ -131,6 +131,7 @@ class Lines:
     def __init__(self) -> None:
         self.lines: dict[str, Line] = {}
         self.waiters: dict[str, Waiter] = {}  # by uid, also of queues that are not there
+        self.taken: set[str] = set()  # of which a pass took something since they were counted
         self._cohorts: dict[str, list[Line]] = {}
         # Of each cohort and (resource, provider): the lines that lend and borrow it, and at which
         # place in their quotas.

@@ -65,7 +65,8 @@ class Turn:
         return Refusal(TURN, f"{name}: {_called(first, self.me)} comes first")
 
     def take(self, ask: Ask) -> None:
-        """It starts there."""
+        """It starts there, if the pass is written; the next count tells."""
+        self._lines.taken.add(self.me.queue)
         self._lines.use(self.me.queue, self.me.namespace, ask)
         self._lines.lines[self.me.queue].served[self.me.namespace] = self._now_s
 

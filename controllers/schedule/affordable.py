@@ -57,13 +57,18 @@ def paid_place(slots: Slots, desired: Desired, unit: Unit, now_s: float) -> Paid
     refusals: dict[Ask, tuple[str, Refusal]] = {}
     for where in slots.open(unit.template_hash):
         ask = _ask_of(desired, unit, where.provider)
+        price = unit_price_of(desired, unit, where.provider, now_s)
         refusal = _refusal(desired.turn, ask)
         if refusal is not None:
-            refusals[ask] = where.provider, refusal
+            denied = desired.allowance.denial(price, where.provider)
+            if denied is None or refusal.reason not in IN_LINE:
+                refusals[ask] = where.provider, refusal
+            else:
+                # It does not stand in line for what it could not pay: others would make room for
+                # it, and start again in that.
+                denials[where.provider] = denied
             continue
-        paid = desired.allowance.take(
-            unit_price_of(desired, unit, where.provider, now_s), where.provider
-        )
+        paid = desired.allowance.take(price, where.provider)
         if isinstance(paid, Held):
             others = {
                 name: f"{it.owner} cannot pay for one more there" for name, it in denials.items()
@@ -135,15 +140,20 @@ def _with_money(
 # -- queues --------------------------------------------------------------------------------------
 
 
-def gives_way(desired: Desired, queued: str, provider: str, usd_per_s: float | None) -> bool:
-    """Whether a sandbox that took this of the object's queue is to go rather than take another
-    task.
+def gives_way(desired: Desired, queued: str, provider: str, usd_per_s: float | None) -> str:
+    """Why a sandbox that took this of a queue is to go rather than take another task, as a
+    sentence; empty where it stays. queued: empty = it was made when its object was in no queue.
     """
     turn = desired.turn
-    if turn is None or not queued:
-        return False
-    name, takes = read(queued)
-    return name == turn.me.queue and turn.gives_way(Ask(provider, takes, usd_per_s))
+    if turn is None:
+        return ""
+    name, takes = read(queued) if queued else ("", None)
+    if name != turn.me.queue:
+        # It counts nothing in this queue, and would go on so for as long as there are tasks.
+        return f"its sandbox ends: it is from before its object came to queue/{turn.me.queue}"
+    if turn.gives_way(Ask(provider, takes, usd_per_s)):
+        return "its sandbox ends: others of its queue come first"
+    return ""
 
 
 def _ask_of(desired: Desired, unit: Unit, provider: str) -> Ask:

@@ -72,10 +72,9 @@ def started(desired: Desired, history: History, supply: Supply, now_s: float) ->
         if full or len(starts) >= supply.runs or (not idle and made >= supply.sandboxes):
             break
         box = idle[-1] if idle else None
-        if box is not None and gives_way(
-            desired, box.last.queued, box.provider, box.last.usd_per_s
-        ):
-            queued = Queued(Refusal(TURN, "its sandbox ends: others of its queue come first"), ())
+        last = box.last if box is not None else None
+        if last and (why := gives_way(desired, last.queued, last.provider, last.usd_per_s)):
+            queued = Queued(Refusal(TURN, why), ())
             break
         if desired.room.paused or (box is None and slots.best(unit.template_hash) is None):
             at_capacity = unit

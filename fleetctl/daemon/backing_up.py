@@ -46,7 +46,8 @@ async def backed_up(home: Path, to: str, keep: int, variables: Mapping[str, str]
         raise Unavailable(told, hint=hint)
     try:
         written = json.loads(answer.out)
-        return Made(str(written["file"]), int(written["bytes"]), len(written["dropped"]))
+        dropped, remark = len(written["dropped"]), str(written["remark"])
+        return Made(str(written["file"]), int(written["bytes"]), dropped, remark)
     except (ValueError, KeyError, TypeError) as error:
         raise Unavailable("its process ended without a word of what it wrote") from error
 

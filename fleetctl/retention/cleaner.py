@@ -4,22 +4,28 @@ decision names. All of it blocks, and is called in a thread; only `hide_sources`
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fleetctl.common.home import RETENTION
 from fleetctl.controllers.retention.decide import Item
-from fleetctl.controllers.retention.limits import Limits, Sort
+from fleetctl.controllers.retention.limits import DAY_S, Limits, Sort
 from fleetctl.providers.contract.caches import Cached
 from fleetctl.providers.sources.snapshots import Snapshots
 from fleetctl.retention import logs
 from fleetctl.retention.survey import Found, survey
+from fleetctl.stores.read.reader import Reader
 from fleetctl.wiring.plugins import caches_of
 
 log = logging.getLogger("fleetctl.retention")
 
 # So many files go in one call of a thread: between two, somebody else may have it.
 LOGS_PER_STEP_MAX = 2000
+# Who upgrades finds out within a week that there are limits now, and says others.
+GRACE_S = 7 * DAY_S
+NEW_S = 3600.0  # a store whose first object is no older has nothing from before
 # The sorts whose things are files alone, which go without a word of the store.
 FILES = (Sort.LOGS, Sort.ENVIRONMENTS, Sort.REPOSITORIES)
 
@@ -29,6 +35,22 @@ class Cleaner:
 
     def __init__(self, home: Path) -> None:
         self._home, self.copies = home, Snapshots(home)
+
+    def begins_s(self, now_s: float) -> float:
+        """From when on the default limits hold without a word, in seconds since the epoch: at once
+        for a store that is new, days after the first look for what was there before.
+        """
+        note = self._home / RETENTION
+        try:
+            return float(json.loads(note.read_text(encoding="utf-8"))["begins_s"])
+        except (OSError, ValueError, KeyError, TypeError):
+            with Reader(self._home) as reader:
+                oldest_s = min((it.created_at_s for it in reader.resources()), default=now_s)
+        begins_s = now_s if now_s - oldest_s < NEW_S else now_s + GRACE_S
+        fresh = note.with_name(f"{note.name}.new")
+        fresh.write_text(json.dumps({"begins_s": begins_s}), encoding="utf-8")
+        fresh.replace(note)
+        return begins_s
 
     def survey(self, limits: Mapping[Sort, Limits], now_s: float) -> dict[Sort, Found]:
         return survey(self._home, limits, now_s)
@@ -51,6 +73,8 @@ class Cleaner:
             return 0
 
     def hide_sources(self, items: Sequence[Item]) -> None:
-        """Nobody finds these copies from now on; the engine's sweep takes them away."""
+        """Nobody finds these copies from now on; the engine's sweep takes them away. One that an
+        apply kept anew since it was listed stays.
+        """
         for it in items:
-            self.copies.hide(it.key)
+            self.copies.hide(it.key, unused_since_s=it.used_s)

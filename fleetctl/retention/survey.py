@@ -21,6 +21,7 @@ from fleetctl.retention.standing import Standing, standings
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.read.reader import Reader
 from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.kept_by import made_again_by
 from fleetctl.wiring.plugins import caches_of
 
 NOT_OVER, UNKNOWN = "not over", "of no object of this store"
@@ -84,17 +85,23 @@ def _items(home: Path, reader: Reader, now_s: float) -> dict[Sort, list[Item]]:
 
 
 def _object(it: Standing) -> Item:
-    held = "" if it.over else NOT_OVER
-    if it.needed_by:
-        held = held or f"needed by {it.needed_by[0]}"
+    held = _records_held(it)
+    if keeper := made_again_by(it.annotations):
+        held = held or f"kept by {keeper}"
     return Item(it.uid, it.key, it.bytes, it.since_s, held)
+
+
+def _records_held(it: Standing) -> str:
+    if not it.over:
+        return NOT_OVER
+    return f"needed by {it.needed_by[0]}" if it.needed_by else ""
 
 
 def _series(reader: Reader, objects: Mapping[str, Standing]) -> Iterator[Item]:
     for uid, size in reader.series_bytes().items():
         if uid in objects:
-            whole = _object(objects[uid])
-            yield Item(uid, whole.name, size, whole.used_s, whole.held)
+            it = objects[uid]
+            yield Item(uid, it.key, size, it.since_s, _records_held(it))
 
 
 def _work(home: Path, objects: Mapping[str, Standing], cached: list[Cached]) -> Iterator[Item]:

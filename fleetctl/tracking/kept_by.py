@@ -1,5 +1,5 @@
-"""Which Source keeps an object: a note on it, written by fleetctl/gitops. Light, for `get` and
-`describe` read it.
+"""Who keeps an object: notes on it, of fleetctl/gitops for a Source and of the operator for a
+custom resource. Light, for `get` and `describe` read them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from fleetctl.specs.values.hashing import canonical_json
 
 # Of what a Source keeps: which one, and what it made of it.
 KEPT_BY = "fleetctl.dev/kept-by"
+# Of what was made from a custom resource of Kubernetes: its uid, generation and digest.
+MADE_FROM = "fleetctl.dev/custom-resource"
 COMMIT_CHARS = 7
 # The reason of a Source whose newest commit waits for a person.
 HELD = "NeedsConsent"
@@ -38,6 +40,16 @@ def kept_by(annotations: Mapping[str, str]) -> KeptBy | None:
         return None
     found = json.loads(text)
     return KeptBy(found["source"], found["file"], found["revision"], found["digest"])
+
+
+def made_again_by(annotations: Mapping[str, str]) -> str:
+    """Who would make the object again, and have it run again, were it deleted here alone; empty
+    where nobody would.
+    """
+    note = kept_by(annotations)
+    if note is not None:
+        return note.source
+    return "its custom resource" if annotations.get(MADE_FROM) else ""
 
 
 def short(commit: str) -> str:

@@ -7,9 +7,11 @@ matters. What runs its units is its Work.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.history.sandboxes import Place
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.kind import KindController
@@ -57,6 +59,7 @@ class Track:
         default_factory=dict
     )  # run -> content key, where other objects have a say in it
     _read: tuple[dict[str, object], Prior] | None = None  # a status, and what it says
+    _held: Mapping[Place, int] = field(default_factory=dict)  # by the work that was outdated
 
     @property
     def prior(self) -> Prior:
@@ -84,6 +87,7 @@ class Track:
     def release(self) -> None:
         """Let go of what only a pass needs; it is read back when there is need of one."""
         self.outdate()
+        self._held = {}
         self.asset_actions = []
         for memory in (self.waits, self.held, self.calls, self.latest, self.missing):
             memory.clear()
@@ -92,7 +96,16 @@ class Track:
 
     def outdate(self) -> None:
         """The spec is another, or cannot be read: the next pass reads it and the rows anew."""
+        if self.work is not None:
+            self._held = dict(self.work.history.sandboxes.held.counts)
         self.spec, self.work = None, None
+
+    @property
+    def places(self) -> Mapping[Place, int]:
+        """How many sandboxes it holds of each sort; until it is read anew, those that it held: they
+        are there all the same, and count against every limit.
+        """
+        return self._held if self.work is None else self.work.history.sandboxes.held.counts
 
     def forget_places(self) -> None:
         """What was learned of providers is learned anew."""

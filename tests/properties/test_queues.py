@@ -8,11 +8,12 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetctl.controllers.queues.decide import next_up
-from fleetctl.controllers.queues.lines import Ask, Lines, Rules, Waiter
+from fleetctl.controllers.queues.decide import Running, evictions, next_up
+from fleetctl.controllers.queues.lines import Ask, Line, Lines, Rules, Vector, Waiter
 from fleetctl.controllers.queues.standing import in_order, standing_of
 from fleetctl.controllers.queues.takes import Quota, Takes, read, text_of
 from fleetctl.controllers.queues.turn import Turn
@@ -226,3 +227,30 @@ def test_what_a_run_takes_is_kept_as_it_was() -> None:
     assert Quota("gpus", 1, "local").amount(takes, "modal", 2.0) == 0
     assert Quota("usdPerHour", 1).amount(takes, "modal", 2.0) == 7200
     assert Quota("usdPerHour", 1).amount(takes, "modal", None) is None
+
+
+def test_waiters_whom_nobody_makes_room_for_cost_no_look_at_every_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = 100
+    looked: list[Ask] = []
+    lines = Lines()
+    lines.declare([Rules("q", (Quota("cpus", many),), within_queue=True)])
+    one = Ask("local", Takes(cpus=1.0), None)
+    lines.use("q", "a", one, count=many)
+    for number in range(many):
+        ask = Ask("local", Takes(cpus=1.0 + number / many), None)
+        lines.put(Waiter(f"w{number}", "job/w", "q", "a", 0, number, number, (ask,)))
+    runs = [Running(f"r{it}", f"u{it}", "q", "a", 0, 0.0, one) for it in range(many)]
+    vector = Line.vector
+
+    def counted(line: Line, ask: Ask) -> Vector | None:
+        looked.append(ask)
+        return vector(line, ask)
+
+    monkeypatch.setattr(Line, "vector", counted)
+    cohort = lines.cohort(lines.lines["q"])
+    assert evictions(lines, cohort, lambda: runs) == []
+    assert len(looked) < many
+    lines.put(Waiter("first", "job/first", "q", "a", 1, 0.0, 0.0, (one,)))
+    assert [it.run for it in evictions(lines, cohort, lambda: runs)] == ["r0"]

@@ -90,10 +90,14 @@ def _backup(args: Namespace, screen: Screen) -> int:
     about = done.about
     if not backup.note_newest(state_dir, done.url, about):
         screen.warn(f"`{state_dir}` cannot be written: messages will not know of this backup")
+    if done.remark:
+        screen.warn(done.remark)
     if args.output == "json":
         facts = {"file": done.url, "bytes": done.bytes, "store": about.store_id}
         rest = {"objects": about.objects, "at": timestamp(about.copied_at_s)}
-        screen.data(json.dumps({**facts, **rest, "dropped": list(done.dropped)}))
+        screen.data(
+            json.dumps({**facts, **rest, "dropped": list(done.dropped), "remark": done.remark})
+        )
         return 0
     held = f"{byte_size(done.bytes)}, {plural(about.objects, 'object')}"
     screen.data(f"backup written: {safe(done.url)}, {held}")

@@ -43,11 +43,14 @@ ERROR_CHARS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """url: of the backup, an absolute path or a URL. dropped: how many older ones went."""
+    """url: of the backup, an absolute path or a URL. dropped: how many older ones went. remark: why
+    not all that should have gone did, or empty.
+    """
 
     url: str
     bytes: int
     dropped: int = 0
+    remark: str = ""
 
 
 # Makes one: where to, how many stay, variables that it gets beside ours. Raises FleetctlError.
@@ -97,7 +100,8 @@ class Backups:
         now_s = self._state.clock.now_s()
         memory = succeeded(memory, next_one.for_s, now_s, made.url, made.bytes)
         went = f", {made.dropped} older let go of" if made.dropped else ""
-        self._tell(row, spec, memory, "BackedUp", f"{made.url} is written{went}")
+        but = f"; {made.remark[:ERROR_CHARS_MAX]}" if made.remark else ""
+        self._tell(row, spec, memory, "BackedUp", f"{made.url} is written{went}{but}")
         return spec.times.next_s(memory.decided_s)
 
     def _settings(self) -> tuple[Resource, BackupSettings] | None:

@@ -211,9 +211,7 @@ def _openings(left: Capacity) -> int:
 def _held(tracks: Iterable[Track]) -> dict[str, Held]:
     found: dict[str, Held] = {}
     for track in tracks:
-        if track.work is None:
-            continue
-        for place, count in track.work.history.sandboxes.held.counts.items():
+        for place, count in track.places.items():
             held = found.setdefault(place.provider, Held())
             held.sandboxes += count
             held.usd_per_s += count * (place.usd_per_s or 0.0)

@@ -11,11 +11,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.retention.decide import Doomed
-from fleetctl.controllers.retention.limits import Limits, Sort, limits_of
+from fleetctl.controllers.retention.limits import DAY_S, Limits, Sort, limits_of
 from fleetctl.engine.execute.forgetting import (
     REASON,
     STEP_PAUSE_S,
@@ -27,10 +28,13 @@ from fleetctl.engine.execute.forgetting import (
     thin_some,
 )
 from fleetctl.engine.shared.dependents import key_of
+from fleetctl.providers.sources.snapshots import name_of
 from fleetctl.retention.cleaner import FILES, Cleaner
 from fleetctl.retention.survey import Found
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.settings import SettingsSpec
+from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.kept_by import made_again_by
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
@@ -65,22 +69,40 @@ class Retention:
         # Whoever starts a controller has work for it, which comes first.
         await asyncio.sleep(min(FIRST_S, self._state.settings.forget_every_s))
         while True:
-            await self.round()
+            await self.round(asked=False)
             await asyncio.sleep(self._state.settings.forget_every_s)
 
-    async def round(self) -> Round:
-        """One turn of all sorts; what there was, and what of it went. One at a time."""
+    async def round(self, *, asked: bool = True) -> Round:
+        """One turn of all sorts; what there was, and what of it went. One at a time. asked: a
+        person wants it now.
+        """
         async with self._turn:
             try:
                 limits = self._limits()
             except Unreadable as error:
                 log.warning("retention waits", extra={"error": str(error)})
                 return {}
-            found = await self._files(limits)
+            begins = asked or settings_in(self._state) is not None or await self._begun()
+            found = await self._files(limits) if begins else {}
             await self._records(limits[Sort.DELETED])
             await self._sweep_sources()
             self._tell(found)
             return found
+
+    async def _begun(self) -> bool:
+        """Whether limits that nobody has said hold yet."""
+        if self._cleaner is None:
+            return False
+        now_s = self._state.clock.now_s()
+        try:
+            begins_s = await asyncio.to_thread(self._cleaner.begins_s, now_s)
+        except (StoreError, OSError) as error:
+            log.warning("retention waits", extra={"error": str(error)})
+            return False
+        if now_s < begins_s:
+            days = (begins_s - now_s) / DAY_S
+            log.info("default limits of retention hold later", extra={"days": round(days, 1)})
+        return now_s >= begins_s
 
     def _tell(self, found: Round) -> None:
         """What each sort takes and what went, into the status of the settings."""
@@ -140,11 +162,16 @@ class Retention:
 
     def _hide(self, cleaner: Cleaner, found: Found) -> None:
         """In one step with the look at who is over, so that no run begins in between."""
-        users: dict[str, bool] = {}
-        for track in self._state.tracks.values():
-            users[track.resource.key] = users.get(track.resource.key, False) or not track.dormant
-        goes = [it.item for it in found.decision.goes if not users.get(it.item.name, False)]
-        cleaner.hide_sources(goes)
+        if not found.decision.goes:
+            return
+        notes = {
+            (it.resource.annotations.get(REVISION, ""), it.resource.annotations.get(ORIGIN, ""))
+            for it in self._state.tracks.values()
+            if not it.dormant
+        }
+        copies = cleaner.copies
+        used = {copies.key_of(revision, name_of(Path(at))) for revision, at in notes if revision}
+        cleaner.hide_sources([it.item for it in found.decision.goes if it.item.key not in used])
 
     def _delete(self, goes: Sequence[Doomed]) -> None:
         """The ordinary deletion: the row stays until all of it is confirmed gone."""
@@ -155,6 +182,8 @@ class Retention:
                 for it in goes:
                     row = store.resources.of(it.item.key)
                     if row is None or not is_over(row) or dependents.of(key_of(row)):
+                        continue
+                    if made_again_by(row.annotations):
                         continue
                     gone = replace(row, deleted_at_s=now_s)
                     store.resources.put(gone, expected_version=row.version)

@@ -198,27 +198,31 @@ class Queues:
                 self._state.queue.add(waiter.uid)  # what it is told is another thing now
 
     def _recount(self) -> None:
-        """What is there, where anything about it changed."""
+        """What is there, where anything about it changed, or a pass took of it: that may have been
+        undone, or stand for something that ended in the same pass.
+        """
         counted: dict[str, Counter[Sort]] = {}
         for uid in list(self._holders):
-            track = self._state.tracks.get(uid)
-            held = False
-            if track is not None and track.work is not None:
-                for place, count in track.work.history.sandboxes.held.counts.items():
-                    if place.queued:
-                        held = True
-                        name, _ = read(place.queued)
-                        sort = (
-                            track.resource.namespace, place.queued, place.provider,
-                            place.usd_per_s, place.stopping,
-                        )  # fmt: skip
-                        counted.setdefault(name, Counter())[sort] += count
+            held, track = False, self._state.tracks.get(uid)
+            if track is None:
+                self._holders.discard(uid)
+                continue
+            for place, count in track.places.items():
+                if place.queued:
+                    held = True
+                    name, _ = read(place.queued)
+                    sort = (
+                        track.resource.namespace, place.queued, place.provider, place.usd_per_s,
+                        place.stopping,
+                    )  # fmt: skip
+                    counted.setdefault(name, Counter())[sort] += count
             if not held:
                 self._holders.discard(uid)
-        for name in {*counted, *self._counted}:
+        taken, self._lines.taken = self._lines.taken, set()
+        for name in {*counted, *self._counted, *taken}:
             now, before = counted.get(name), self._counted.get(name)
             line = self._lines.lines.get(name)
-            if line is None or now == before:
+            if line is None or (now == before and name not in taken):
                 continue
             self._dirty.add(name)
             self._lines.empty(name)

@@ -15,10 +15,9 @@ from fleetctl.controllers.model import Resource
 from fleetctl.specs.kinds.registry import API_VERSION, Kind
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
+from fleetctl.tracking.kept_by import MADE_FROM
 
 FINALIZER = "fleetctl.dev/confirmed-gone"
-# On a stored object: uid, generation and digest of the custom resource that it was made from.
-MADE_FROM = "fleetctl.dev/custom-resource"
 # On a custom resource: the digest of the change that may destroy work, as its condition tells it.
 APPROVE = "fleetctl.dev/approve"
 # kubectl's own copy of what was applied, which is the spec once more.

@@ -97,10 +97,12 @@ class Snapshots:
     def key_of(self, revision: str, name: str) -> str:
         return self._of(revision, name).name
 
-    def hide(self, key: str) -> None:
-        """Nobody finds it any more; `sweep` takes it away. One rename."""
+    def hide(self, key: str, *, unused_since_s: float) -> None:
+        """Nobody finds it any more; `sweep` takes it away. One rename. Not where it was kept anew
+        since then, in seconds since the epoch.
+        """
         found = self._place / key
-        if found.is_dir():
+        if found.is_dir() and found.stat().st_mtime <= unused_since_s:
             found.rename(self._place / f"{HIDDEN}{key}")
 
     def sweep(self, named: Collection[tuple[str, str]]) -> None:

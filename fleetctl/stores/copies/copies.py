@@ -10,12 +10,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.common.errors import NotFound, Refused, StoreError
+from fleetctl.common.errors import FleetctlError, NotFound, Refused, StoreError
 from fleetctl.stores import backup
 from fleetctl.stores.backup import About
 from fleetctl.stores.copies.names import Named, name_for, ours_among, partials, too_many
@@ -29,12 +29,15 @@ PARTIAL_S = 86_400.0  # no copy is on its way for so long
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """url: of the backup, an absolute path or a URL. dropped: names of older ones that went."""
+    """url: of the backup, an absolute path or a URL. dropped: names of older ones that went.
+    remark: why others that should have gone are there yet; empty where none is.
+    """
 
     url: str
     bytes: int
     about: About
     dropped: Sequence[str] = ()
+    remark: str = ""
 
 
 def is_url(where: str) -> bool:
@@ -62,15 +65,15 @@ def write(home: Path, where: str, *, now_s: float, keep: int | None = None) -> W
         _tidy(path, backup.ROOM, time.time())
         file = path / name_for(_store_id(home), now_s)
         about = backup.write(home, file, now_s=now_s)
-        dropped = too_many([it.name for it in path.iterdir()], about.store_id, keep or 1 << 30)
-        for name in dropped:
-            (path / name).unlink(missing_ok=True)
+        there = [it.name for it in path.iterdir()]
+        dropped = too_many(there, about.store_id, keep or 1 << 30, fresh=file.name)
     except OSError as error:
         raise StoreError(
             f"the backup in `{path}` cannot be written: {error.strerror or error}",
             hint="name a directory that you can write, on a disk with room",
         ) from error
-    return Written(str(file.absolute()), file.stat().st_size, about, dropped)
+    went, remark = _let_go(dropped, lambda name: (path / name).unlink(missing_ok=True))
+    return Written(str(file.absolute()), file.stat().st_size, about, went, remark)
 
 
 def _write_remote(home: Path, where: str, now_s: float, keep: int | None) -> Written:
@@ -88,10 +91,24 @@ def _write_remote(home: Path, where: str, now_s: float, keep: int | None) -> Wri
         remote.put(file, name)
         size = file.stat().st_size
     # Only now: what is too many is so because the new one is there.
-    dropped = too_many([*there, name], about.store_id, keep or 1 << 30)
-    for one in (*dropped, *partials(there, about.store_id, now_s - PARTIAL_S)):
-        remote.remove(one)
-    return Written(remote.of(name), size, about, dropped)
+    dropped = too_many({*there, name}, about.store_id, keep or 1 << 30, fresh=name)
+    halves = partials(there, about.store_id, now_s - PARTIAL_S)
+    went, remark = _let_go([*dropped, *halves], remote.remove)
+    return Written(remote.of(name), size, about, [it for it in went if it in dropped], remark)
+
+
+def _let_go(names: Sequence[str], remove: Callable[[str], None]) -> tuple[list[str], str]:
+    """Those that went, and why not all did. The new one counts all the same: made once more for
+    that, there would be more and more of them.
+    """
+    went: list[str] = []
+    for name in names:
+        try:
+            remove(name)
+        except (FleetctlError, OSError) as error:
+            return went, f"older backups cannot be let go of: {error}"
+        went.append(name)
+    return went, ""
 
 
 @contextmanager

@@ -36,10 +36,16 @@ def ours_among(names: Iterable[str], store_id: str = "") -> list[Named]:
     return sorted(found, key=lambda it: (it.at, it.name))
 
 
-def too_many(names: Iterable[str], store_id: str, keep: int) -> Sequence[str]:
-    """What of this store's own is beyond the newest `keep`. Whatever else lies there stays."""
+def too_many(names: Iterable[str], store_id: str, keep: int, *, fresh: str) -> Sequence[str]:
+    """What of this store's own is beyond the newest `keep`. Whatever else lies there stays, and so
+    does `fresh`, the one that was just written. What has a later time was written while a clock was
+    wrong, and counts as older than the rest.
+    """
     own = ours_among(names, store_id)
-    return [it.name for it in own[: max(0, len(own) - keep)]]
+    at = next((it.at for it in own if it.name == fresh), "")
+    older = [it for it in own if it.name != fresh]
+    older.sort(key=lambda it: (it.at <= at, it.at, it.name))
+    return [it.name for it in older[: max(0, len(own) - keep)]]
 
 
 def partials(names: Iterable[str], store_id: str, before_s: float) -> Sequence[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -85,13 +86,16 @@ def turns_are_not_taken() -> Context:
     return swapped(Line, "share", lambda _self, _namespace: 0.0)
 
 
-def equals_make_room() -> Context:
+@contextmanager
+def equals_make_room() -> Iterator[None]:
     """Work of the same priority is stopped for who waits, and for it again."""
 
     def may_stop(lines: Lines, there: Line, one: Any, case: Any) -> bool:
         return there is not case.line or one.priority <= case.waiter.priority
 
-    return swapped(decide, "_may_stop", may_stop)
+    anybody = swapped(decide, "_may_ask", lambda _line, _waiter, _lowest: True)
+    with anybody, swapped(decide, "_may_stop", may_stop):
+        yield
 
 
 def a_task_in_a_used_sandbox_asks_nobody() -> Context:

@@ -63,6 +63,20 @@ async def test_a_moment_is_backed_up_once_and_of_those_that_were_missed_the_last
         assert len(target.copies) == 2 and kept["nextTime"] == 10 * HOUR_S
 
 
+async def test_backups_go_on_when_a_clock_that_was_years_ahead_is_right_again() -> None:
+    async with Fleet() as world:
+        target = Target()
+        await world.apply("Settings", "default", SPEC)
+        await at(world, target, 300_000 * HOUR_S)
+        assert len(target.copies) == 1
+        kept = await at(world, target, 2.5 * HOUR_S)
+        assert len(target.copies) == 2 and kept["nextTime"] == 3 * HOUR_S
+        await at(world, target, 2.6 * HOUR_S)
+        assert len(target.copies) == 2
+        await at(world, target, 3.5 * HOUR_S)
+        assert len(target.copies) == 3
+
+
 async def test_what_failed_stays_due_is_said_and_is_tried_ever_more_rarely() -> None:
     async with Fleet() as world:
         target = Target(broken="the bucket is away")

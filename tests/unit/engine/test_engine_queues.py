@@ -9,6 +9,8 @@ import pytest
 
 from fleetctl.apply.write import commit
 from fleetctl.controllers.model import Checkpoints, Saved
+from fleetctl.engine.decide.dependencies import Dependencies
+from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.queues.queues import Queues
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Metadata
@@ -68,6 +70,27 @@ async def test_a_queue_lets_as_much_start_as_its_quota_and_the_rest_waits_in_lin
         await fleet.settle()
         assert [fleet.status(name)["phase"] for name in "abc"] == ["Succeeded"] * 3
         assert (fleet.status("gpu")["running"], fleet.status("gpu")["waiting"]) == (0, 0)
+
+
+async def test_what_a_pass_decided_and_did_not_write_is_not_taken_of_the_queue() -> None:
+    """A spec that is written in between undoes the plan, and what it took in memory."""
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        undone: list[str] = []
+
+        def note(self: Dependencies, work: Any, *rest: Any) -> bool:
+            if undone:
+                return noted(self, work, *rest)
+            undone.append(work.resource.uid)
+            self._state.queue.add(work.resource.uid)
+            return False
+
+        noted = Dependencies.note
+        with patch.object(Dependencies, "note", note):
+            await fleet.apply("BatchJob", "a", job())
+            await fleet.later(2.0)
+        assert undone and live(fleet, "a") == 1
+        assert fleet.status("gpu")["running"] == 1
 
 
 async def test_who_waited_first_goes_first_after_a_crash_too() -> None:
@@ -182,6 +205,21 @@ async def test_preempted_work_is_asked_to_stop_and_starts_again_without_a_failur
         assert live(fleet, "young") == 1
 
 
+async def test_nobody_makes_room_for_one_whose_budget_would_not_let_it_start() -> None:
+    """It would start again in the room that it made, and be stopped again, in turns."""
+    async with Fleet() as fleet:
+        fleet.local.price, fleet.local.gpu_prices = 1.0, {}
+        rules = queue(sandboxes(1), preemption={"withinQueue": "LowerPriority"})
+        await fleet.apply("Queue", "gpu", rules)
+        await fleet.apply("BatchJob", "low", job(1))
+        spent = {"template": {"command": ["work"], "timeoutSeconds": 100}, "budget": {"maxCost": 1}}
+        await fleet.apply("BatchJob", "high", job(1, priority=5, **spent))
+        await fleet.later(5.0)
+        assert (live(fleet, "low"), live(fleet, "high")) == (1, 0)
+        assert [run.state.value for run in fleet.runs("low")] == ["Running"]
+        assert fleet.status("gpu")["waiting"] == 0
+
+
 async def test_preempted_training_has_its_signal_time_and_goes_on_from_its_checkpoint() -> None:
     async with Fleet() as fleet:
         rules = queue(sandboxes(1), preemption={"withinQueue": "LowerPriority"})
@@ -283,6 +321,47 @@ async def test_a_sandbox_that_takes_tasks_in_turn_gives_way_to_a_higher_priority
         await fleet.settle()
         assert live(fleet, "high") == 1
         assert (fleet.status("low")["succeeded"], live(fleet, "low")) == (2, 0)
+
+
+@pytest.mark.parametrize("before", [None, "other"])
+async def test_a_sandbox_from_before_its_object_came_to_the_queue_takes_no_more_of_it(
+    before: str | None,
+) -> None:
+    """What it holds was never asked for in this queue, and counts nowhere in it."""
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(1)))
+        await fleet.apply("Queue", "other", queue(sandboxes(1)))
+        await fleet.apply("BatchJob", "first", job(1))
+        spec = job(3, sandbox={"reuse": "all"}, parallelism=1)
+        await fleet.apply("BatchJob", "moved", {**spec, "queue": before})
+        assert live(fleet, "moved") == 1
+        await fleet.apply("BatchJob", "moved", spec)
+        assert live(fleet, "moved") == 1  # what runs goes on
+        fleet.local.finish(0, of="batchjob/moved")
+        await fleet.settle()
+        assert (live(fleet, "moved"), fleet.status("moved")["reason"]) == (0, "QueueFull")
+        fleet.local.finish(0, of="batchjob/first")
+        await fleet.settle()
+        assert live(fleet, "moved") == 1
+        assert (fleet.status("gpu")["running"], fleet.status("other")["running"]) == (1, 0)
+
+
+async def test_what_an_object_holds_counts_while_its_spec_is_another_or_its_pass_fails() -> None:
+    async with Fleet() as fleet:
+        await fleet.apply("Queue", "gpu", queue(sandboxes(2)))
+        await fleet.apply("BatchJob", "a", job(5))
+        await fleet.apply("BatchJob", "b", job(3))
+        assert [live(fleet, name) for name in "ab"] == [2, 0]
+        await fleet.apply("BatchJob", "a", {**job(5), "template": {"command": ["other"]}})
+        assert live(fleet, "a") + live(fleet, "b") <= 2
+        await fleet.later(5.0)
+        with patch.object(Passes, "_desired", side_effect=RuntimeError("a bug")):
+            await fleet.apply("BatchJob", "a", {**job(5), "parallelism": 9})
+        assert fleet.status("a")["reason"] == "Quarantined"
+        await fleet.apply("BatchJob", "c", job(1, priority=5))
+        await fleet.apply("Queue", "gpu", queue(sandboxes(2), strategy="StrictFIFO"))
+        assert sum(live(fleet, name) for name in "abc") <= 2
+        assert fleet.status("gpu")["running"] == 2
 
 
 async def test_of_objects_that_come_together_the_higher_priority_starts_first() -> None:

@@ -5,6 +5,7 @@ what runs again since it was listed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,11 @@ from fleetctl.controllers.retention.decide import Decision, Doomed, Item
 from fleetctl.controllers.retention.limits import Limits, Sort
 from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.engine.execute.retention import Retention
+from fleetctl.providers.sources.snapshots import Snapshots
 from fleetctl.retention.cleaner import Cleaner
 from fleetctl.retention.survey import Found
+from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.kept_by import KEPT_BY, KeptBy
 from tests.unit.engine.fake_world import Fleet, tasks
 
 
@@ -28,6 +32,7 @@ class Listed(Cleaner):
         super().__init__(Path("/nowhere"))
         self.goes: dict[Sort, list[Item]] = {}
         self.asked: Mapping[Sort, Limits] = {}
+        self.begin_s = 0.0
 
     def survey(self, limits: Mapping[Sort, Limits], now_s: float) -> dict[Sort, Found]:
         self.asked = limits
@@ -36,6 +41,9 @@ class Listed(Cleaner):
     def _decision(self, sort: Sort) -> Decision:
         goes = tuple(Doomed(it, "maxAge") for it in self.goes.get(sort, ()))
         return Decision(goes, len(goes), 0, 0)
+
+    def begins_s(self, now_s: float) -> float:
+        return self.begin_s
 
     def let_go(self, sort: Sort, items: Sequence[Item]) -> int:
         return 0
@@ -111,6 +119,40 @@ async def test_a_gc_that_frees_what_runs_is_caught(monkeypatch: pytest.MonkeyPat
         assert await freed_while_it_runs(world) != []
 
 
+async def test_a_copy_of_a_source_stays_while_any_of_its_users_runs(tmp_path: Path) -> None:
+    """The listing names the first of them alone, and others come after it."""
+    origin = tmp_path / "project"
+    origin.mkdir()
+    (origin / "train.py").write_text("pass")
+    async with Fleet() as world:
+        cleaner = Listed()
+        cleaner.copies = copies = Snapshots(tmp_path / "home")
+        retention = Retention(world.engine.state, cleaner)
+        tree = copies.keep(origin, (), copies.look(origin, ()))
+        notes = {REVISION: tree.revision, ORIGIN: str(origin)}
+        first = await finished(world, "first")
+        await world.apply("BatchJob", "second", tasks(1, cache={"policy": "Never"}))
+        row = world.store.resources.get("BatchJob", "second")
+        assert row is not None
+        with world.store.transaction():
+            world.store.resources.put(
+                replace(row, annotations={**row.annotations, **notes}), expected_version=row.version
+            )
+        await world.settle()
+        key = copies.key_of(tree.revision, origin.name)
+        cleaner.goes[Sort.SOURCES] = [Item(key, first.name, 1, 1e12)]
+        await retention.round()
+        assert copies.path_of(tree.revision, origin.name) is not None
+        world.local.finish(0, of="batchjob/second")
+        await world.settle()
+        cleaner.goes[Sort.SOURCES] = [Item(key, first.name, 1, 0.0)]  # kept anew since
+        await retention.round()
+        assert copies.path_of(tree.revision, origin.name) is not None
+        cleaner.goes[Sort.SOURCES] = [Item(key, first.name, 1, 1e12)]
+        await retention.round()
+        assert copies.path_of(tree.revision, origin.name) is None
+
+
 async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_not() -> None:
     async with Fleet() as world:
         cleaner = Listed()
@@ -122,6 +164,39 @@ async def test_objects_go_by_the_ordinary_deletion_and_one_that_runs_again_does_
         await world.settle()
         assert world.names() == ["again"]
         assert world.local.freed == [(gone.key, False)]  # with its logs
+
+
+async def test_an_object_that_a_source_took_since_it_was_listed_stays() -> None:
+    async with Fleet() as world:
+        cleaner = Listed()
+        retention = Retention(world.engine.state, cleaner)
+        cleaner.goes[Sort.OBJECTS] = [await finished(world, "job")]
+        row = world.store.resources.get("BatchJob", "job")
+        assert row is not None
+        note = KeptBy("source/infra", "jobs.yaml:1", "abc", "d").text()
+        with world.store.transaction():
+            world.store.resources.put(
+                replace(row, annotations={KEPT_BY: note}), expected_version=row.version
+            )
+        await retention.round()
+        await world.settle()
+        assert world.names() == ["job"]
+
+
+async def test_of_an_older_store_nothing_goes_by_itself_until_limits_begin_or_are_said() -> None:
+    async with Fleet() as world:
+        cleaner = Listed()
+        cleaner.begin_s = world.clock.now_s() + 100.0
+        retention = Retention(world.engine.state, cleaner)
+        it = await finished(world, "job")
+        cleaner.goes[Sort.WORK_DIRECTORIES] = [it]
+        assert await retention.round(asked=False) == {}
+        await world.settle()
+        assert world.local.freed == []
+        await world.apply("Settings", "default", {"retention": {"logs": {"maxAge": "1h"}}})
+        await retention.round(asked=False)
+        await world.settle()
+        assert world.local.freed == [(it.key, True)]
 
 
 async def test_the_settings_of_the_store_are_those_that_hold() -> None:

@@ -14,12 +14,12 @@ from fleetctl.operator.mirror.entries import Entry, is_whole, let_go, lightened
 from fleetctl.operator.mirror.wanted import (
     APPROVE,
     FINALIZER,
-    MADE_FROM,
     Origin,
     manifest_text,
     wanted_of,
 )
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.tracking.kept_by import MADE_FROM
 
 JOB = KINDS["BatchJob"]
 

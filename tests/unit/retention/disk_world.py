@@ -26,9 +26,10 @@ class Disk:
     def object(
         self, uid: str, *, phase: str = "Succeeded", ended_s: float = 100.0, spec: str = "{}",
         notes: dict[str, str] | None = None, kind: str = "BatchJob",
+        made_s: float = 5.0,
     ) -> None:  # fmt: skip
         status = {"phase": phase, "observedGeneration": 1, "completionTime": ended_s}
-        new = Resource(uid, kind, f"job-{uid}", 1, 0, spec, "{}", {}, notes or {}, 5.0)
+        new = Resource(uid, kind, f"job-{uid}", 1, 0, spec, "{}", {}, notes or {}, made_s)
         with self.store.transaction():
             row = self.store.resources.put(new, expected_version=None)
             self.store.resources.put_status(uid, json.dumps(status), expected_version=row.version)

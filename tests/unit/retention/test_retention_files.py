@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 
+from fleetctl.common.home import RETENTION
 from fleetctl.controllers.model import Metric, RunState
-from fleetctl.controllers.retention.limits import Limits, Sort
+from fleetctl.controllers.retention.limits import DAY_S, Limits, Sort
 from fleetctl.providers.local.assets import shelf
 from fleetctl.providers.rundir.logs import LogReader, past_s
 from fleetctl.retention import logs
+from fleetctl.retention.cleaner import Cleaner
 from fleetctl.stores.base import EventRow, Remembered
 from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.kept_by import KEPT_BY, MADE_FROM, KeptBy
 from tests.unit.retention.disk_world import Disk
 
 ALL = Limits(max_age_s=0.0)
@@ -165,10 +168,32 @@ def test_a_copy_of_a_source_stays_while_an_object_that_is_not_over_names_it(disk
     assert not [it for it in (disk.home / "sources").iterdir() if it.name.startswith(".")]
 
 
+@pytest.mark.parametrize(("made_s", "begins_s"), [(5.0, DAY_S * 8), (DAY_S - 60.0, DAY_S)])
+def test_what_a_store_held_before_limits_came_stays_for_days(
+    disk: Disk, made_s: float, begins_s: float
+) -> None:
+    """Of an upgrade: there was no `kind: Settings` in which to say other limits."""
+    disk.object("old", made_s=made_s)
+    assert disk.cleaner.begins_s(DAY_S) == begins_s
+    again = Cleaner(disk.home)  # as after a restart, and whatever is there by then
+    assert again.begins_s(DAY_S * 3) == begins_s
+    (disk.home / RETENTION).write_text("{")
+    assert again.begins_s(DAY_S * 3) == DAY_S * 10
+
+
 def test_an_object_that_another_one_needs_stays(disk: Disk) -> None:
     disk.object("first")
     disk.object("free")
     disk.object("next", phase="Pending", spec='{"dependsOn": [{"job": "job-first"}]}')
+    assert disk.goes(Sort.OBJECTS, ALL) == ["batchjob/job-free"]
+
+
+def test_an_object_that_somebody_would_make_again_stays(disk: Disk) -> None:
+    """Made again it would run again, once for each round."""
+    note = KeptBy("source/infra", "jobs.yaml:1", "abc", "d").text()
+    disk.object("kept", notes={KEPT_BY: note})
+    disk.object("mirrored", notes={MADE_FROM: "c0ffee 1 abc"})
+    disk.object("free")
     assert disk.goes(Sort.OBJECTS, ALL) == ["batchjob/job-free"]
 
 

@@ -84,6 +84,21 @@ def test_what_lies_there_is_put_back_and_of_ours_the_newest_stay(
     assert not [it for it in home.iterdir() if it.name.startswith(".backup-")]
 
 
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_clock_that_was_ahead_costs_no_backup_that_is_new(
+    home: Path, tmp_path: Path, remote: bool
+) -> None:
+    where = URL if remote else f"{tmp_path}/copies/"
+    for number in range(3):  # the clock says 2050, and is then put right
+        copies.write(home, where, now_s=(80 * 365 + number) * DAY_S, keep=3)
+    for number in range(1, 5):
+        done = copies.write(home, where, now_s=number * DAY_S, keep=3)
+        left = there(URL if remote else tmp_path / "copies")
+        assert done.url.rpartition("/")[2] in left
+        assert len(left) == 3
+    assert [it.at[:8] for it in ours_among(left)] == ["19700103", "19700104", "19700105"]
+
+
 class Faulty(MemoryFileSystem):
     """A service with one fault. `fault` is told the verb and a path."""
 
@@ -99,6 +114,10 @@ class Faulty(MemoryFileSystem):
         self.pipe_file(path, data[: len(data) - self.short])
         type(self).fault("written", path)
 
+    def rm_file(self, path: str) -> None:
+        type(self).fault("remove", path)
+        super().rm_file(path)
+
     def mv(self, path1: str, path2: str, **rest: Any) -> None:
         type(self).fault("move", path2)
         super().mv(path1, path2, **rest)
@@ -110,6 +129,22 @@ def faulty() -> Iterator[type[Faulty]]:
     yield Faulty
     Faulty.fault = staticmethod(lambda verb, path: None)
     Faulty.short = 0
+
+
+def test_a_backup_counts_where_older_ones_cannot_be_let_go_of(
+    home: Path, faulty: type[Faulty]
+) -> None:
+    """Counted as failed it would be made again every hour, and nothing would ever go."""
+
+    def fault(verb: str, path: str) -> None:
+        if verb == "remove" and not path.endswith(PARTIAL):
+            raise PermissionError("objects are locked")
+
+    first = copies.write(home, "faulty://backups/fleet", now_s=DAY_S, keep=1)
+    faulty.fault = staticmethod(fault)
+    done = copies.write(home, "faulty://backups/fleet", now_s=2 * DAY_S, keep=1)
+    assert "objects are locked" in done.remark and not done.dropped and not first.remark
+    assert len(there("faulty://backups/fleet")) == 2
 
 
 ENDPOINT_DOWN = ConnectionError("Could not connect to the endpoint URL")
@@ -208,7 +243,7 @@ def test_a_file_is_a_file_and_nothing_is_kept_count_of_there(home: Path, tmp_pat
 def test_only_names_of_ours_and_of_this_store_are_too_many() -> None:
     own = [name_for("a" * 32, number * DAY_S) for number in range(3)]
     others = [name_for("b" * 32, 0.0), "fleet.backup", own[0] + ".old", own[2] + PARTIAL]
-    assert too_many([*others, *reversed(own)], "a" * 32, 2) == own[:1]
+    assert too_many([*others, *reversed(own)], "a" * 32, 2, fresh=own[2]) == own[:1]
 
 
 def test_what_a_killed_backup_left_is_tidied_up_a_day_later(home: Path, tmp_path: Path) -> None:
