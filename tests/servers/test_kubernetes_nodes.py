@@ -40,6 +40,7 @@ ONE_GPU = {"resources": {"gpu": "any:1"}}
 NODES = [
     {"name": "plain"},
     {"name": "first", "gpus": 1, "labels": {"pool": "small"}},
+    {"name": "alone", "gpus": 1, "labels": {"pool": "lonely"}},
 ]
 
 
@@ -241,6 +242,17 @@ def test_case_4_where_not_all_have_a_place_all_are_given_back(
         assert seen.ok and world.node_log(1) == "begun\n"
 
     play(tale, gatherSeconds=1, nodeSelector={"pool": "small"})
+
+
+def test_the_time_in_which_all_gather_is_none_of_the_tasks_own(play: Play) -> None:
+    async def tale(world: NodesWorld) -> None:
+        task = script("echo begun", timeoutSeconds=100, **ONE_GPU)
+        await world.refused(world.order(gang(task, 2)), "1 of 2 nodes run")
+        (job,) = world.jobs()
+        assert job["spec"]["template"]["spec"]["activeDeadlineSeconds"] >= 7_200 + 100
+        assert job["spec"]["activeDeadlineSeconds"] >= 86_400 + 7_200 + 100
+
+    play(tale, gatherSeconds=7_200, nodeSelector={"pool": "lonely"})
 
 
 def test_kueue_lets_all_nodes_in_at_once_and_says_why_not(
