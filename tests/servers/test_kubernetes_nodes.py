@@ -260,6 +260,7 @@ def test_a_service_of_an_earlier_job_of_the_name_is_not_taken_for_its_own(play: 
     """It goes with the Job that it was made for, and its names with it."""
 
     async def tale(world: NodesWorld) -> None:
+        assert isinstance(world.provider, KubernetesProvider)
         link = await world.provider._connection.link()
         order = world.order(gang(script("echo begun"), 2))
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "earlier"}}

@@ -179,7 +179,7 @@ def test_a_cut_watch_and_a_server_that_fails_lose_nothing(
 
 def test_every_kind_is_mirrored_and_ready(people: People, operator: Operator) -> None:
     rule = {"expression": "has(object.metadata.labels.team)", "message": "whose is it?"}
-    made = (
+    made: tuple[tuple[str, str, dict[str, Any]], ...] = (
         ("Volume", "data", {}),
         ("Budget", "all", {"maxCost": 10}),
         ("Provider", "local", {"limits": {"maxSandboxes": 50}}),
