@@ -21,7 +21,15 @@ import threading
 import time
 from pathlib import Path
 
-from tests.bench.stopwatch import POOL, meter, meter_calling, meter_loop, meter_plain, watch
+from tests.bench.stopwatch import (
+    POOL,
+    meter,
+    meter_calling,
+    meter_each,
+    meter_loop,
+    meter_plain,
+    watch,
+)
 
 # Parts of the names of threads that SDKs make; the second one is synchronicity's.
 SDK_THREADS = ("modal", "thread_inner", POOL)
@@ -58,6 +66,18 @@ def meter_daytona() -> None:
     meter_calling(AsyncProcess, "get_session_command_logs_async")
 
 
+def meter_kubernetes() -> None:
+    """Its HTTP client is aiohttp; JSON, and TLS on asyncio's own loop, are counted with it."""
+    from asyncio.sslproto import SSLProtocol
+
+    from fleetctl.kubernetes.connection import Connection
+
+    meter(Connection, "request")
+    meter_each(Connection, "watch")
+    for name in ("buffer_updated", "_write_appdata"):
+        meter_plain(SSLProtocol, name)
+
+
 def meter_loops() -> None:
     meter_loop(asyncio.BaseEventLoop)
     try:
@@ -67,7 +87,7 @@ def meter_loops() -> None:
     meter_loop(uvloop.Loop)
 
 
-METERS = (meter_modal, meter_daytona, meter_loops)
+METERS = (meter_modal, meter_daytona, meter_kubernetes, meter_loops)
 
 
 def readings() -> dict[str, float]:

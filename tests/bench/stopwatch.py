@@ -15,8 +15,9 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from typing import Any
 
 MAIN_THREAD = threading.main_thread().ident
@@ -140,6 +141,22 @@ def meter_calling(owner: Any, name: str) -> None:
         return original(*(given(one) if callable(one) else one for one in args))
 
     setattr(owner, name, called)
+
+
+def meter_each(owner: Any, name: str) -> None:
+    """The same for a function whose answers come one after the other."""
+    original: Callable[..., AsyncGenerator[Any, None]] = getattr(owner, name)
+
+    async def metered(*args: Any, **options: Any) -> AsyncGenerator[Any, None]:
+        async with aclosing(original(*args, **options)) as answers:
+            while True:
+                try:
+                    answer = await Steps(anext(answers), on=True)
+                except StopAsyncIteration:
+                    return
+                yield answer
+
+    setattr(owner, name, metered)
 
 
 def meter_plain(owner: Any, name: str) -> None:

@@ -21,8 +21,9 @@ from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.contract.exec import Place, Streams
 from fleetctl.providers.kubernetes.connection.channel import run as run_in
+from fleetctl.providers.kubernetes.manifests import gangs
 from fleetctl.providers.kubernetes.manifests.entry import inside
-from fleetctl.providers.kubernetes.manifests.jobs import MAIN
+from fleetctl.providers.kubernetes.manifests.jobs import MAIN, name_of
 from fleetctl.providers.kubernetes.provider import KubernetesProvider
 from fleetctl.providers.kubernetes.runs import creates
 from fleetctl.providers.kubernetes.runs.exec import KubernetesEntering
@@ -40,6 +41,7 @@ ONE_GPU = {"resources": {"gpu": "any:1"}}
 NODES = [
     {"name": "plain"},
     {"name": "first", "gpus": 1, "labels": {"pool": "small"}},
+    {"name": "alone", "gpus": 1, "labels": {"pool": "lonely"}},
 ]
 
 
@@ -241,6 +243,42 @@ def test_case_4_where_not_all_have_a_place_all_are_given_back(
         assert seen.ok and world.node_log(1) == "begun\n"
 
     play(tale, gatherSeconds=1, nodeSelector={"pool": "small"})
+
+
+def test_the_time_in_which_all_gather_is_none_of_the_tasks_own(play: Play) -> None:
+    async def tale(world: NodesWorld) -> None:
+        task = script("echo begun", timeoutSeconds=100, **ONE_GPU)
+        await world.refused(world.order(gang(task, 2)), "1 of 2 nodes run")
+        (job,) = world.jobs()
+        assert job["spec"]["template"]["spec"]["activeDeadlineSeconds"] >= 7_200 + 100
+        assert job["spec"]["activeDeadlineSeconds"] >= 86_400 + 7_200 + 100
+
+    play(tale, gatherSeconds=7_200, nodeSelector={"pool": "lonely"})
+
+
+def test_a_service_of_an_earlier_job_of_the_name_is_not_taken_for_its_own(play: Play) -> None:
+    """It goes with the Job that it was made for, and its names with it."""
+
+    async def tale(world: NodesWorld) -> None:
+        assert isinstance(world.provider, KubernetesProvider)
+        link = await world.provider._connection.link()
+        order = world.order(gang(script("echo begun"), 2))
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "earlier"}}
+        owner = await link.create("configmaps", body)
+        earlier = {"metadata": {"name": name_of(order.run), "uid": owner["metadata"]["uid"]}}
+        theirs = gangs.service(earlier)
+        theirs["metadata"]["ownerReferences"][0].update(
+            apiVersion="v1", kind="ConfigMap", name="earlier"
+        )
+        await link.create("services", theirs)
+        await world.refused(order, "an earlier one is still there")
+        await link.delete("configmaps", "earlier", {})
+        ref = await world.begun(order)
+        (job,), (service,) = world.jobs(), world.emulator.objects("services", "", world.namespace)
+        assert service["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+        assert (await world.ended(ref)).ok
+
+    play(tale)
 
 
 def test_kueue_lets_all_nodes_in_at_once_and_says_why_not(

@@ -177,13 +177,38 @@ def test_a_cut_watch_and_a_server_that_fails_lose_nothing(
     cluster.remove_faults()
 
 
-def test_every_kind_is_mirrored_and_ready(people: People) -> None:
-    people.create("Volume", "data", {})
-    people.create("Budget", "all", {"maxCost": 10})
-    people.create("Provider", "local", {"limits": {"maxSandboxes": 50}}, namespace="")
-    for kind, name in (("Volume", "data"), ("Budget", "all"), ("Provider", "local")):
-        found = people.wait_for(kind, name, "Ready")
-        assert found["status"] == "True"
+def test_every_kind_is_mirrored_and_ready(people: People, operator: Operator) -> None:
+    rule = {"expression": "has(object.metadata.labels.team)", "message": "whose is it?"}
+    made: tuple[tuple[str, str, dict[str, Any]], ...] = (
+        ("Volume", "data", {}),
+        ("Budget", "all", {"maxCost": 10}),
+        ("Provider", "local", {"limits": {"maxSandboxes": 50}}),
+        ("Queue", "lab", {"quotas": [{"resource": "sandboxes", "nominal": 2}]}),
+        ("Policy", "named", {"match": {"kinds": ["Sweep"]}, "rules": [rule]}),
+        ("Settings", "default", {"retention": {"logs": {"maxAge": "14d"}}}),
+        (
+            "Notifier",
+            "told",
+            {"notify": [{"on": ["Failed"], "webhook": {"url": "http://127.0.0.1:9/"}}]},
+        ),
+    )
+    for kind, name, spec in made:
+        people.create(kind, name, spec)
+    for kind, name, _ in made:
+        people.wait_for(kind, name, "Ready")
+        people.delete(kind, name)
+        people.gone(kind, name)
+
+
+def test_what_only_another_machine_can_do_is_refused(people: People) -> None:
+    people.create("Source", "fleet", {"git": {"url": "https://git.example.org/fleet.git"}})
+    sink = {"on": ["Failed"], "command": ["notify-send", "it failed"]}
+    people.create("Notifier", "shell", {"notify": [sink]})
+    told = {"Source": ("fleet", "point Argo CD or Flux at"), "Notifier": ("shell", "webhook")}
+    for kind, (name, words) in told.items():
+        accepted = people.wait_for(kind, name, "Accepted", "False")
+        assert accepted["reason"] == "Unsupported" and words in accepted["message"]
+        assert (people.get(kind, name) or {})["status"]["phase"] == "Refused"
         people.delete(kind, name)
         people.gone(kind, name)
 

@@ -36,6 +36,13 @@ ELSEWHERE = Unaccepted(
     "point Argo CD or Flux at the same directory; they write custom resources, which are applied",
 )
 
+# An image has no programs but ours, and whoever may write a Notifier must not run one there.
+NO_PROGRAMS = Unaccepted(
+    "Unsupported",
+    "a controller in a cluster starts no programs, so nobody would hear by `command`",
+    "tell a `webhook`, `slack` or `email`",
+)
+
 
 class Applier:
     """local_means: the provider that runs what says `local`; see places.py."""
@@ -52,6 +59,8 @@ class Applier:
         kind, spec = entry.kind, found.get("spec") or {}
         if kind.name == "Source":
             return ELSEWHERE, None
+        if kind.name == "Notifier" and _starts_programs(spec):
+            return NO_PROGRAMS, None
         if named := list(files_in(kind.files, spec)):
             where, hint = named[0]
             text = f"{where} names a file, and in a cluster there is none beside a manifest"
@@ -83,6 +92,11 @@ class Applier:
         except FleetctlError as error:
             return Unaccepted("Refused", str(error), error.hint), REFUSED_AGAIN_S
         return None, None
+
+
+def _starts_programs(spec: Object) -> bool:
+    sinks = spec.get("notify")
+    return isinstance(sinks, list) and any("command" in it for it in sinks if isinstance(it, dict))
 
 
 def _consent(entry: Entry, wanted: Wanted, error: NeedsConsent) -> Unaccepted:

@@ -202,7 +202,7 @@ class KubernetesProvider(RemoteProvider):
     async def _begin(self, request: RunRequest) -> None:
         """Raises TimeoutError when nothing is heard in time: the run may have begun."""
         template, source = request.template, request.template.source
-        life_s = self._creating.life_s(request)
+        life_s = self._creating.life_s(await self._connection.link(), request)
         left_s = max(0.0, life_s - await self._sandboxes.age_s(request.handle))
         leave_s = min(LEAVE_S, LEAVE_PART * life_s)
         setup = []

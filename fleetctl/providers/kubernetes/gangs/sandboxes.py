@@ -125,6 +125,15 @@ class GangSandboxes(JobSandboxes):
         each = (self._stop_node(one.job, rank, run, grace_s) for rank in range(one.nodes))
         await asyncio.gather(*each)
 
+    async def age_s(self, handle: str) -> float:
+        """Of its oldest pod: who came first ends first, and the others end with it."""
+        one = parsed(handle)
+        if one.nodes == 1:
+            return await super().age_s(handle)
+        pods = (await self.cluster()).pods_of(one.job)
+        began = [at_s for pod in pods if (at_s := statuses.began_at_s(pod)) is not None]
+        return max(0.0, time.time() - min(began)) if began else 0.0
+
     async def close(self) -> None:
         for gang in self.gangs.values():
             await gang.close()

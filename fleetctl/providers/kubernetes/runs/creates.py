@@ -112,8 +112,8 @@ class Creating:
             tags=names.tags(request, self._store_id, time.time()),
             image=image,
             claims=parts.claims,
-            life_s=self.life_s(request),
-            inert_s=self._inert_s(link, request),
+            life_s=self.life_s(link, request),
+            inert_s=self._settings.begin_s + _gather_s(link, request),
             finished_s=self._settings.finished_s,
         )
         job = await self._posted(cluster, request, jobs.job(made, link.settings))
@@ -284,19 +284,20 @@ class Creating:
                     account=absent,
                 ) from error
 
-    def _inert_s(self, link: Link, request: RunRequest) -> float:
-        """The first of several pods waits for the last one."""
-        waits_s = link.settings.gather_seconds if gangs.size(request.template) > 1 else 0.0
-        return self._settings.begin_s + waits_s
-
-    def life_s(self, request: RunRequest) -> float:
+    def life_s(self, link: Link, request: RunRequest) -> float:
         """The pod is ended then, whatever becomes of us: never before the task's own limit."""
         template, usual_s = request.template, self._settings.lifetime_s
+        gather_s = _gather_s(link, request)
         if template.timeout_seconds is None:
-            return usual_s
+            return usual_s + gather_s
         task_s = template.timeout_seconds + template.termination_grace_period_seconds
-        whole_s = task_s + LIFE_SLACK_S + self._settings.begin_s
+        whole_s = task_s + LIFE_SLACK_S + self._settings.begin_s + gather_s
         return max(usual_s, whole_s) if request.reusable else whole_s
+
+
+def _gather_s(link: Link, request: RunRequest) -> float:
+    """How long the first of several pods may wait for the last one, and works nothing."""
+    return link.settings.gather_seconds if gangs.size(request.template) > 1 else 0.0
 
 
 @contextmanager

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -165,3 +169,23 @@ def test_nodes_cost_as_many_by_the_prices_of_their_provider_object() -> None:
     assert charged(provider, prices, four) == pytest.approx(4 * 2.0)
     assert not provider.lacks(four)
     assert provider.contract.cannot_join("kubernetes", four) == ""
+
+
+def test_several_pods_are_as_old_as_the_first_that_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pod(node: int, age_s: float) -> dict[str, Any]:
+        began = datetime.fromtimestamp(time.time() - age_s, UTC).isoformat()
+        return {"metadata": {"name": f"gang-{node}"}, "status": {"startTime": began}}
+
+    async def age_s() -> float:
+        provider = KubernetesProvider(tmp_path, store_id="s", notify=lambda _: None)
+        sandboxes, pods = provider._sandboxes, [pod(0, 5.0), pod(1, 500.0), pod(2, 50.0)]
+
+        async def known() -> Any:
+            return SimpleNamespace(pods_of=lambda _: pods, pod=lambda *_: pods[0])
+
+        monkeypatch.setattr(sandboxes, "cluster", known)
+        return await sandboxes.age_s("gang/gang-0/nodes=3")
+
+    assert 500.0 <= asyncio.run(age_s()) < 5_000.0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ import pytest
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.contract.base import RunRequest
+from fleetctl.providers.kubernetes.gangs.conclusion import EOF
 from fleetctl.providers.kubernetes.manifests import claims, entry, jobs
 from fleetctl.providers.kubernetes.manifests.images import image_of
 from fleetctl.providers.kubernetes.manifests.labels import tags_of
+from fleetctl.providers.kubernetes.runs.story import frames_of
 from fleetctl.providers.prices.own import usd_per_s
 from fleetctl.providers.remote.sandboxes import names
+from fleetctl.providers.remote.sandboxes.base import At
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.prices import Prices
 from fleetctl.specs.blocks.resources import Resources
@@ -149,6 +154,34 @@ def test_a_shell_reads_what_pods_begin_with(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(entry.files()["data"][name])
     done = subprocess.run(["sh", "-n", str(tmp_path / name)], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_pod_of_many_runs_tells_all_of_them_and_asks_its_guest_about_few(tmp_path: Path) -> None:
+    """Each question is a Python of its own, and the pod's end waits for all of them."""
+    runs, asked = tmp_path / "runs", tmp_path / "asked"
+    runs.mkdir()
+    data = entry.files()["data"]
+    (tmp_path / "guest.py").write_text(data["guest.py"])
+    (tmp_path / "guest.sh").write_text("exit 0\n")  # its idling ends, as at the end of a life
+    guest = tmp_path / "guest"
+    guest.write_text(f'echo "$*" >>{asked}\nexec {sys.executable} -IS {tmp_path}/guest.py "$@"\n')
+    story = '{"e":"started","at":1,"keeper":"k","note":""}\n'
+    ended = '{"e":"ended","at":2,"ok":true,"infra":false,"reason":"Completed","exit":0}\n'
+    for number, name in enumerate(("a", "b", "served", "unended", "newest")):
+        (runs / f"{name}.begun").touch()
+        os.utime(runs / f"{name}.begun", (number, number))
+        (runs / f"{name}.jsonl").write_text(story + (ended if name != "unended" else ""))
+    (runs / "served.services").write_text("database")
+    script = data["entry.sh"].replace(entry.STATE_DIR, str(tmp_path))
+    script = script.replace(entry.HERE + "/", f"{tmp_path}/")
+    words = ["sh", "-c", script, "entry.sh", "1", "sh", str(guest)]
+    told = subprocess.run(words, capture_output=True, check=True).stdout
+    for name in ("a", "b", "served", "newest"):
+        assert frames_of(told, name, At(0, 0)) == (story + ended).encode() + EOF
+        assert frames_of(told, name, At(len(story), 0)) == ended.encode() + EOF
+    assert frames_of(told, "unended", At(0, 0)).startswith(story.encode())
+    questions = asked.read_text().splitlines()
+    assert sorted(it.split()[4] for it in questions) == ["newest", "served", "unended"]
 
 
 def test_a_claim_has_its_volumes_name_where_kubernetes_takes_it() -> None:

@@ -18,7 +18,7 @@ from fleetctl.kubernetes.connection import Object
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.providers.kubernetes.connection.channel import STDERR, run
 from fleetctl.providers.kubernetes.connection.client import Link
-from fleetctl.providers.kubernetes.connection.errors import asking, is_conflict
+from fleetctl.providers.kubernetes.connection.errors import asking, is_conflict, is_not_found
 from fleetctl.providers.kubernetes.manifests import gangs
 from fleetctl.providers.kubernetes.manifests.entry import inside
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
@@ -71,14 +71,31 @@ class Gathering:
 
 
 async def put_service(link: Link, job: Object, *, deadline_s: float) -> None:
-    """The Service that gives its pods names, once; it goes with the Job."""
-    what = f"the service of job `{statuses.name_of(job)}` cannot be made"
+    """The Service that gives its pods names, once; it goes with the Job. Raises Unavailable while
+    one of an earlier Job of the same name is there, which goes with that.
+    """
+    name = statuses.name_of(job)
+    what = f"the service of job `{name}` cannot be made"
     try:
         async with asking(what, deadline_s=deadline_s):
             await link.create("services", gangs.service(job))
     except ApiError as error:
-        if not is_conflict(error):
-            raise Unavailable(f"{what}: {error}", retry_after_s=1.0) from error
+        if is_conflict(error) and await _is_its_own(link, job, what, deadline_s):
+            return
+        why = "an earlier one is still there" if is_conflict(error) else str(error)
+        raise Unavailable(f"{what}: {why}", retry_after_s=1.0) from error
+
+
+async def _is_its_own(link: Link, job: Object, what: str, deadline_s: float) -> bool:
+    try:
+        async with asking(what, deadline_s=deadline_s):
+            found = await link.get("services", statuses.name_of(job))
+    except ApiError as error:
+        if is_not_found(error):
+            return False
+        raise
+    owners = found["metadata"].get("ownerReferences") or ()
+    return any(it.get("uid") == statuses.uid_of(job) for it in owners)
 
 
 async def acquaint(link: Link, job: Object, pods: Sequence[str]) -> None:
