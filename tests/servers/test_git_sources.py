@@ -170,6 +170,15 @@ def test_files_outside_of_the_repository_are_not_read(forge: Forge, tmp_path: Pa
     other.store.close()
 
 
+def test_a_pointer_of_lfs_is_no_file_of_another_tool(forge: Forge, tmp_path: Path) -> None:
+    other = Reader(tmp_path / "other", {})
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    forge.push({"a.yaml": job("a"), "b.yaml": pointer})
+    with pytest.raises(ManifestErrors, match=r"b.yaml.*it is a pointer of Git LFS"):
+        other.read(url=f"file://{forge.bare}")
+    other.store.close()
+
+
 def test_submodules_come_and_go_and_lead_to_no_repository_of_this_machine(
     forge: Forge, reader: Reader, server: GitServer, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 # A document that has either is meant as a manifest, perhaps of another tool: the loader says so.
 _OURS = re.compile(r"""^(["']?)(?:apiVersion|kind)\1[ \t]*:""", re.MULTILINE)
 _OURS_IN_FLOW = re.compile(r"""[{,]\s*(["']?)(?:apiVersion|kind)\1\s*:""")
+_POINTER = b"version https://git-lfs.github.com/spec/"
 _SKIPPED = ("node_modules",)  # thousands of files of others
 
 
@@ -163,6 +164,13 @@ def _document(path: str, stream: BinaryIO, directory: Path) -> Document:
     data = stream.read(FILE_BYTES_MAX + 1)
     if len(data) > FILE_BYTES_MAX:
         return _too_large(path)
+    if data.startswith(_POINTER):
+        # Taken for a file of another tool, what it declares would be pruned.
+        return _refused(
+            path,
+            "it is a pointer of Git LFS, and not the file",
+            hint="`git lfs pull`, or `git.lfs: true` of a Source",
+        )
     try:
         return Document(path, data.decode("utf-8-sig"), str(directory))
     except UnicodeDecodeError as error:
