@@ -19,7 +19,8 @@ from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.notices.notices import NOTIFIER
 from fleetctl.engine.queues.queues import QUEUE
 from fleetctl.engine.shared.messages import AssetReplied, Message
-from fleetctl.stores.base import FROM_NOW, DiskFull
+from fleetctl.stores.base import FROM_NOW
+from fleetctl.stores.full import DiskFull
 from fleetctl.tracking.track import Track, track_of
 
 if TYPE_CHECKING:

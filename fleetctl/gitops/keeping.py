@@ -25,7 +25,16 @@ _BY_RULE = frozenset((Sort.AGAIN.value, Sort.RUNNING.value))
 def keep(
     store: Store, proposal: Proposal, live: Collection[str], *, approved: bool, now_s: float
 ) -> Kept:
-    """live: uids of objects that have runs now. Raises Moved."""
+    """live: uids of objects that have runs now. All of it is written, or where this raises nothing.
+    Raises Moved and Conflict.
+    """
+    with store.whole():
+        return _kept(store, proposal, live, approved=approved, now_s=now_s)
+
+
+def _kept(
+    store: Store, proposal: Proposal, live: Collection[str], *, approved: bool, now_s: float
+) -> Kept:
     changes = [_change(store, it) for it in proposal.items]
     if standing(store, now_s) != proposal.policies:
         raise Moved("policies changed after the commit was read")

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores.outbox import NoticeStore
@@ -24,19 +23,6 @@ EVENT_MESSAGE_CHARS_MAX = 2048
 # some hundred large jobs did last.
 CACHE_ROWS_MAX = 200_000
 CACHE_BYTES_MAX = 256 << 20  # results are at most 256 KiB each, and most are far below 1 KiB
-
-
-class DiskFull(StoreError):
-    """The disk has no room: nothing of the transaction was written. Later ones work once there is
-    room.
-    """
-
-
-def disk_full(path: object) -> DiskFull:
-    return DiskFull(
-        f"the disk that holds `{path}` is full; nothing was written",
-        hint="free some space; work goes on by itself once there is room",
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,6 +372,12 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Let go of the lock. Idempotent."""
+        ...
+
+    def whole(self) -> AbstractContextManager[None]:
+        """Inside a transaction: all writes of the block count, or where it raises none of them, and
+        the transaction goes on. Not nested.
+        """
         ...
 
     def transaction(self) -> AbstractContextManager[None]:

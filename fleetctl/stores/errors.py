@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 
 from fleetctl.common.errors import StoreError
-from fleetctl.stores.base import disk_full
 from fleetctl.stores.damage import damaged
+from fleetctl.stores.full import disk_full
 
 # SQLite grows its shared memory by writing; on a full disk that fails with this code, not with
 # FULL.

@@ -521,6 +521,25 @@ def test_a_transaction_inside_a_transaction_is_refused_and_the_outer_one_undone(
     put(store, job())
 
 
+def test_what_is_tried_as_a_whole_leaves_nothing_where_it_fails_and_the_rest_stays(
+    world: World,
+) -> None:
+    store = world.store
+    other = replace(job(), uid="u2", name="other")
+    with store.transaction():
+        store.resources.put(job(), expected_version=None)
+        with pytest.raises(Conflict), store.whole():
+            store.resources.put(other, expected_version=None)
+            store.events.record([EventRow("u2", 1.0, "Normal", "Created", "x")])
+            store.resources.put(other, expected_version=None)
+        with store.whole():
+            store.events.record([EventRow("u1", 1.0, "Normal", "Created", "x")])
+    kept = world.crash()
+    assert [it.uid for it in kept.resources.list()] == ["u1"]
+    put(kept, other)
+    assert [it.uid for it in kept.resources.list()] == ["u1", "u2"]
+
+
 def test_a_write_outside_of_a_transaction_is_an_error_of_ours(store: SqliteStore) -> None:
     with pytest.raises(AssertionError):
         store.resources.put(job(), expected_version=None)

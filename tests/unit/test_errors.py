@@ -49,7 +49,7 @@ from fleetctl.kubernetes.answers import ApiError, error_of
 from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.operator.fence import LeaseLost, fenced
 from fleetctl.providers.contract.account import Account
-from fleetctl.stores.base import DiskFull, disk_full
+from fleetctl.stores.full import DiskFull, disk_full
 from fleetctl.stores.sqlite.store import open_store
 from fleetctl.views.kinds import kind_of
 from tests.cli_controller import controller

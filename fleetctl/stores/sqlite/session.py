@@ -110,6 +110,26 @@ class Session:
         if self._hooks.after_commit is not None:
             self._hooks.after_commit()
 
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Inside a transaction: where the block raises, nothing that it wrote stays, and the
+        transaction goes on without it.
+        """
+        database, changes, events = self.writing(), self.changes, len(self.event_writes)
+        database.execute("SAVEPOINT whole")
+        try:
+            yield
+        except BaseException:
+            if self._inside and database.in_transaction:
+                database.execute("ROLLBACK TO whole")
+                database.execute("RELEASE whole")
+                self.rids.clear()
+                self.words.clear()
+                del self.event_writes[events:]
+                self.changes = changes
+            raise
+        database.execute("RELEASE whole")
+
     def _begin(self) -> None:
         if self._inside:
             raise StoreError(

@@ -13,8 +13,9 @@ from pathlib import Path
 from fleetctl.common import home as places
 from fleetctl.common.clock import Clock
 from fleetctl.stores import queries, state_dir
-from fleetctl.stores.base import DiskFull, Store
+from fleetctl.stores.base import Store
 from fleetctl.stores.errors import explain
+from fleetctl.stores.full import DiskFull
 from fleetctl.stores.sqlite import open as opening
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.creates import SqliteCreates
@@ -58,6 +59,9 @@ class SqliteStore:
 
     def transaction(self) -> AbstractContextManager[None]:
         return self._session.transaction()
+
+    def whole(self) -> AbstractContextManager[None]:
+        return self._session.whole()
 
     def shrink(self) -> bool:
         return self._session.shrink()

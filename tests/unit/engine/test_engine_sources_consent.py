@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
+import pytest
+
+from fleetctl.apply.policies.judge import standing
 from fleetctl.apply.write import commit
+from fleetctl.common.errors import Conflict
+from fleetctl.gitops.keeping import keep
+from fleetctl.gitops.proposal import Claim, Item, Proposal
+from fleetctl.tracking.ownership import set_name
 from tests.unit.engine.fake_remote import job
 from tests.unit.engine.fake_world import Fleet
 from tests.unit.engine.test_engine_sources import kept, volume
@@ -75,3 +83,19 @@ async def test_data_that_goes_with_another_source_needs_consent_as_well() -> Non
         assert world.status("fleet")["reason"] == "NeedsConsent"
         assert "volume/data: pruning it deletes its data" in world.status("fleet")["message"]
         assert world.row("data").deleted_at_s is None
+
+
+async def test_a_commit_that_the_store_takes_half_of_is_not_there_at_all() -> None:
+    """One row twice in what is to be written: the second write finds the first."""
+    async with kept({"a.yaml": job("a"), "b.yaml": job("b")}) as (world, _):
+        claim = Claim("source/fleet", set_name("fleet", "default"), "c" * 40)
+        now = [world.row(name) for name in ("a", "b", "a")]
+        items = tuple(
+            Item("configured", row, replace(row, labels={**row.labels, "seen": "yes"}))
+            for row in now
+        )
+        proposal = Proposal(claim, items, 2, policies=standing(world.store, world.clock.now_s()))
+        with world.store.transaction(), pytest.raises(Conflict):
+            keep(world.store, proposal, (), approved=True, now_s=world.clock.now_s())
+        assert [world.row(name).version for name in ("a", "b")] == [it.version for it in now[:2]]
+        assert "seen" not in world.row("a").labels
