@@ -9,7 +9,7 @@ allow first is in consent.py, which objects go with `--prune` in prune.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -112,19 +112,11 @@ def propose(
             volumes.add((volume.name, volume.namespace))
             changes.append(Change(CREATED, None, volume, note=f"named by {manifest.name}"))
         changes.append(found[manifest.key])
-    for name, namespace in functions:
-        changes += _callers(stored, functions[name, namespace], manifests, options)
-    changes += _askers(stored, endpoints, manifests, options)
+    changes += _users(stored, functions, endpoints, manifests, options)
     changes += revived(stored, moving, manifests, options)
-    if options.pruning is not None:
-        kept = {manifest.key for manifest in manifests}
-        namespaced = (it.namespace for it in manifests if KINDS[it.kind].namespaced)
-        within = None if options.everywhere else {options.namespace, *namespaced}
-        for doomed in pruned(stored, options.applyset, kept, options.pruning, within):
-            for row in (*going_with(stored, doomed), doomed):
-                gone = replace(row, deleted_at_s=now_s)
-                # As the pass of a deleted object reads it: one that nobody can read goes too.
-                changes.append(Change(PRUNED, row, gone, impact=impact_on(stored, gone, options)))
+    gone = {it.key: it for it in _gone(stored, manifests, options, now_s)}
+    # One that is pruned becomes nothing else before.
+    changes = [*(it for it in changes if it.key not in gone), *gone.values()]
     if options.unjudged:
         return changes
     return admitted(stored, changes, now_s, costs=options.costs)
@@ -157,6 +149,24 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
             if it.outcome != UNCHANGED
         ]
     )
+
+
+def _gone(
+    stored: Stored, manifests: Sequence[Manifest], options: Order, now_s: float
+) -> Iterator[Change]:
+    """What is pruned, each after all that goes with it."""
+    if options.pruning is None:
+        return
+    kept = {manifest.key for manifest in manifests}
+    namespaced = (it.namespace for it in manifests if KINDS[it.kind].namespaced)
+    within = None if options.everywhere else {options.namespace, *namespaced}
+    for doomed in pruned(stored, options.applyset, kept, options.pruning, within):
+        for row in (*going_with(stored, doomed), doomed):
+            if row.key in kept:
+                continue  # it goes along with another, and is declared here
+            gone = replace(row, deleted_at_s=now_s)
+            # As the pass of a deleted object reads it: one that nobody can read goes too.
+            yield Change(PRUNED, row, gone, impact=impact_on(stored, gone, options))
 
 
 def _moves(change: Change) -> bool:
@@ -235,60 +245,52 @@ def _same_again(
     return Change(UNCHANGED, known, known)
 
 
-def _callers(
-    stored: Stored, function: Manifest, among: Sequence[Manifest], options: Order
-) -> Iterator[Change]:
-    """Objects that are under way, call a Function that becomes another, and are not applied beside
-    it: what they have finished is outdated. One that is over learns of it at its own next apply.
-    """
-    name, namespace = function.name, function.namespace
-    looked = options.looked.get(function.key)
-    assert isinstance(function.spec, FunctionSpec)
-    content = content_of_function(function.spec, looked.revision if looked is not None else "")
-    if stored_function_content(stored, name, namespace) in ("", content):
-        return
-    applied = {it.key for it in among}
-    for row in stored.resources.list():
-        calls = row.namespace == namespace and json.loads(row.spec).get("template", {})
-        if not calls or calls.get("function") != name or row.key in applied:
-            continue
-        if row.deleted_at_s is not None or track_of(row).dormant:
-            continue
-        fields = {**row.annotations, FUNCTION: content}
-        after = replace(row, annotations=fields, generation=row.generation + 1)
-        field = FieldChange("function", row.annotations.get(FUNCTION) or UNSET, content, MOVED)
-        affected = impact_on(stored, after, options)
-        yield Change(CONFIGURED, row, after, (field,), affected, note=f"calls function/{name}")
-
-
-def _askers(
+def _users(
     stored: Stored,
+    functions: Mapping[tuple[str, str], Manifest],
     endpoints: Mapping[tuple[str, str], Manifest],
     among: Sequence[Manifest],
     options: Order,
 ) -> Iterator[Change]:
-    """The same of objects that ask an Endpoint whose models become others."""
+    """Objects that are under way, call a Function or ask an Endpoint that becomes another, and are
+    not applied beside it: what they have finished is outdated. One that is over learns of it at its
+    own next apply.
+    """
     applied = {it.key for it in among}
-    for row in stored.resources.list() if endpoints else ():
-        asks = asked_in(json.loads(row.spec))
-        if row.key in applied or not any((it, row.namespace) in endpoints for it in asks):
+    moved = dict(_moved_functions(stored, functions.values(), options))
+    for row in stored.resources.list() if moved or endpoints else ():
+        if row.key in applied or row.deleted_at_s is not None:
             continue
-        content = models_content(stored, asks, row.namespace, endpoints)
-        before = row.annotations.get(MODELS, "")
-        if content == before or row.deleted_at_s is not None or track_of(row).dormant:
-            continue
-        after = replace(
-            row, annotations={**row.annotations, MODELS: content}, generation=row.generation + 1
-        )
-        field = FieldChange("models", before or UNSET, content, ASKED)
-        yield Change(
-            CONFIGURED,
-            row,
-            after,
-            (field,),
-            impact_on(stored, after, options),
-            note=f"asks endpoint/{', endpoint/'.join(asks)}",
-        )
+        spec, fields, told = json.loads(row.spec), [], []
+        taken, within = dict(row.annotations), row.namespace
+        name = str((spec.get("template") or {}).get("function") or "")
+        if content := moved.get((name, within)):
+            fields.append(FieldChange("function", taken.get(FUNCTION) or UNSET, content, MOVED))
+            taken[FUNCTION] = content
+            told.append(f"calls function/{name}")
+        asks = asked_in(spec)
+        if any((it, within) in endpoints for it in asks):
+            models = models_content(stored, asks, within, endpoints)
+            if models != taken.get(MODELS, ""):
+                fields.append(FieldChange("models", taken.get(MODELS) or UNSET, models, ASKED))
+                taken[MODELS] = models
+                told.append(f"asks endpoint/{', endpoint/'.join(asks)}")
+        if fields and not track_of(row).dormant:
+            after = replace(row, annotations=taken, generation=row.generation + 1)
+            impact = impact_on(stored, after, options)
+            yield Change(CONFIGURED, row, after, tuple(fields), impact, note=", ".join(told))
+
+
+def _moved_functions(
+    stored: Stored, functions: Iterable[Manifest], options: Order
+) -> Iterator[tuple[tuple[str, str], str]]:
+    """(name and namespace, content) of those that become others."""
+    for it in functions:
+        looked = options.looked.get(it.key)
+        assert isinstance(it.spec, FunctionSpec)
+        content = content_of_function(it.spec, looked.revision if looked is not None else "")
+        if stored_function_content(stored, it.name, it.namespace) not in ("", content):
+            yield (it.name, it.namespace), content
 
 
 def _pinned(resource: Resource) -> tuple[str, ...]:
