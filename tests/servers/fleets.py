@@ -130,9 +130,13 @@ class Fleet:
     def told(self, run: str) -> None:
         self.engine.notify(run)
 
-    async def close(self) -> None:
+    async def rest(self) -> None:
+        """The controller ends; the provider can still be asked."""
         self.engine.stop()
         await self._running
+
+    async def close(self) -> None:
+        await self.rest()
         await self.provider.close()
         self.store.close()
 

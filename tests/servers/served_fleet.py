@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fleetctl.engine.outside import Outside
 from fleetctl.gateway.reach.process import GatewayProcess
 from fleetctl.gateway.serving import serving
 from fleetctl.providers.endpoint.provider import EndpointProvider
@@ -99,7 +100,7 @@ class Fleet(modal_fleet.Fleet):
     def parts(self) -> dict[str, Any]:
         directory = self._home / "gateway"
         directory.mkdir(mode=0o700, exist_ok=True)
-        return {"gateway": GatewayProcess(directory)}
+        return {"outside": Outside(gateway=GatewayProcess(directory))}
 
     async def serve(self) -> None:
         """The gateway lives until the end of the test, whatever becomes of the controller."""

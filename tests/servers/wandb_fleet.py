@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.engine.execute.secrets import SecretValues
+from fleetctl.engine.outside import Outside
 from fleetctl.providers.contract.base import Backend
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.remote.runs.follower import Pace
@@ -53,7 +54,7 @@ class Fleet(fleets.Fleet):
 
     def parts(self) -> dict[str, Any]:
         secrets = SecretValues(self.store, self.environment)
-        return {"secrets": secrets.resolve, "wandb": connector()}
+        return {"secrets": secrets.resolve, "outside": Outside(wandb=connector())}
 
     async def restart(self) -> None:
         """The controller ends wherever it is, and another one begins."""
