@@ -339,7 +339,8 @@ def test_a_node_that_fails_while_nobody_is_there_ends_all_and_is_heard_of(play: 
             await channel.close()
 
         async def over() -> bool:
-            return not [it for it in world.emulator.processes() if it["pod"].startswith("run-0-")]
+            here = (it for it in world.emulator.processes() if it["namespace"] == link.namespace)
+            return not [it for it in here if it["pod"].startswith("run-0-")]
 
         await eventually(over, "the Job ended the other pod")
         seen = await world.ended(ref)
