@@ -12,14 +12,13 @@ from fleetctl.apply.consent import NeedsConsent, check
 from fleetctl.apply.propose import commit, propose
 from fleetctl.apply.prune import APPLYSET
 from fleetctl.apply.request.options import Order, expect, order_of, version_of
-from fleetctl.common.errors import Conflict, Refused, UsageError
+from fleetctl.common.errors import Conflict, Refused, StoreError, UsageError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.manifest import Manifest
 from fleetctl.specs.blocks.common import Placement
 from fleetctl.specs.content import template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.values.hashing import params_hash
-from fleetctl.stores.base import StoreError
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
 from tests.unit.engine.fake_world import ManualClock, tasks
 from tests.unit.engine.test_engine_desired import job, manifest
