@@ -103,7 +103,7 @@ def test_work_directories_are_those_of_objects_that_are_over(disk: Disk) -> None
     disk.object("again")
     disk.run("again", "fl-x", state=RunState.RUNNING)  # it was retried, and says nothing of it yet
     for uid in ("over", "later", "live", "again", "unknown"):
-        disk.write(f"{uid}/work/x-0/big", 5000)
+        disk.write(str(Path(uid, "work", "x-0", "big")), 5000)
         disk.write(f"{uid}/runs/fl-{uid}.log", 5000)
     assert disk.goes(Sort.WORK_DIRECTORIES, Limits(max_age_s=500.0)) == ["batchjob/job-over"]
     both = ["batchjob/job-over", "batchjob/job-later"]
