@@ -111,7 +111,7 @@ def due_at_s(spec: SourceSpec, sight: Sight) -> float | None:
 
 
 def set_back(sight: Sight, now_s: float) -> bool:
-    """Whether the clock says less than at the last look: nobody knows how long ago that was."""
+    """Whether the clock says less than at the last look: how long ago that was is unknown."""
     return sight.looked_at_s > now_s
 
 

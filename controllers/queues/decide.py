@@ -189,7 +189,7 @@ def _helps(line: Line, there: Line, vector: Vector, gives: Vector) -> bool:
 
 
 def _priceless(line: Line, ask: Ask) -> Vector:
-    """What a run counts for whose price nobody knows."""
+    """What a run counts for of unknown price."""
     assert ask.takes is not None, "what runs took something"
     return tuple(
         it.amount(ask.takes, ask.provider, ask.usd_per_s) or 0.0 for it in line.rules.quotas

@@ -104,7 +104,7 @@ class Line:
     served: dict[str, float] = field(default_factory=dict)
 
     def vector(self, ask: Ask) -> Vector | None:
-        """None: nobody knows what it takes, or would cost where that is limited."""
+        """None: what it takes is unknown, or what it would cost where that is limited."""
         if ask.takes is None:
             return None
         amounts = [it.amount(ask.takes, ask.provider, ask.usd_per_s) for it in self.rules.quotas]
@@ -140,7 +140,7 @@ class Lines:
     # -- what there is -------------------------------------------------------------------------
 
     def declare(self, rules: Iterable[Rules]) -> None:
-        """These are the queues from now on; what is used is told anew by `use`."""
+        """These are the queues from now on; `use` says anew what is used."""
         before, self.lines = self.lines, {}
         for it in rules:
             zeros = [0.0] * len(it.quotas)
@@ -168,7 +168,7 @@ class Lines:
     def use(
         self, name: str, namespace: str, ask: Ask, *, count: int = 1, leaving: bool = False
     ) -> None:
-        """So many runs, that are there. Of a run whose price nobody knows, the price counts
+        """So many runs, that are there. Of a run of unknown price, the price counts
         nothing.
         """
         line = self.lines.get(name)

@@ -103,7 +103,7 @@ def standing_of(order: list[Waiter], uid: str, left: Mapping[str, int]) -> Stand
 
 def waits_s(standing: Standing, *, at_once: int, run_s: float | None) -> float | None:
     """Seconds until its first run starts, if runs take as long as they did and so many run at once;
-    None: nobody knows, for no run of the queue has ended, or none runs.
+    None: unknown, for no run of the queue has ended, or none runs.
     """
     if run_s is None or at_once < 1:
         return None

@@ -53,7 +53,7 @@ class Quota:
         return f"{self.resource} on {self.provider}" if self.provider else self.resource
 
     def amount(self, takes: Takes, provider: str, usd_per_s: float | None) -> float | None:
-        """What one run that takes this counts for there; None: nobody knows its price."""
+        """What one run that takes this counts for there; None: its price is unknown."""
         if self.provider not in ("", provider):
             return 0.0
         match self.resource:
@@ -65,7 +65,7 @@ class Quota:
                 return max((count for _, count in takes.gpus), default=0)
             case "usdPerHour":
                 return None if usd_per_s is None else usd_per_s * HOUR_S
-        # Until it runs nobody knows which of several sorts it gets, so it counts for each.
+        # Until it runs it may get any of several sorts, so it counts for each.
         wanted = sort_of(self.resource.partition("/")[2])
         found = [count for sort, count in takes.gpus if sort_of(sort) in (wanted, sort_of("any"))]
         return max(found, default=0)

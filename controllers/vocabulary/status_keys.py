@@ -145,7 +145,7 @@ class Status(TypedDict, total=False):
     left: Annotated[float, "of a Budget, in USD"]
     maxCost: Annotated[float, "of a Budget, in USD"]
     unpricedSeconds: Annotated[float, "of a Budget: of runs whose price is not known"]
-    warned: Annotated[int, "of a Budget, in percent: the highest level that was told"]
+    warned: Annotated[int, "of a Budget, in percent: the highest level with a notice"]
     lastScheduleTime: Annotated[
         Number | None, "of a Schedule: the moment for which it made an object last"
     ]

@@ -165,7 +165,26 @@ class Engine:
             drop_call=self.effects.drop,
             gone=self.kept.moved,
         )
-        passes = Passes(
+        passes = self._passes_of(state, reading, intents)
+        return Ticks(
+            state,
+            sleepers=self.sleepers,
+            reading=reading,
+            passes=passes,
+            intake=Intake(answers, observations),
+            records=records,
+            admission=self._admission,
+            charges=self._charges,
+            budgets=self._budgets,
+            notices=self.notices,
+            queues=self._queues,
+            effects=self.effects,
+            sources=self.kept,
+            provided=self._provided,
+        )
+
+    def _passes_of(self, state: State, reading: Reading, intents: Intents) -> Passes:
+        return Passes(
             state,
             reading=reading,
             dependencies=Dependencies(state, read=reading.read),
@@ -181,22 +200,6 @@ class Engine:
             schedules=self.schedules,
             notices=self.notices,
             queues=self._queues,
-            sources=self.kept,
-            provided=self._provided,
-        )
-        return Ticks(
-            state,
-            sleepers=self.sleepers,
-            reading=reading,
-            passes=passes,
-            intake=Intake(answers, observations),
-            records=records,
-            admission=self._admission,
-            charges=self._charges,
-            budgets=self._budgets,
-            notices=self.notices,
-            queues=self._queues,
-            effects=self.effects,
             sources=self.kept,
             provided=self._provided,
         )

@@ -75,7 +75,7 @@ async def read(home: Path, stored: Stored, claim: Claim) -> tuple[Proposal, list
         documents = read_documents([claim.path], recursive=True)
         documents += values_of(claim, str(Path.cwd()))
         manifests = load(documents, Chosen(claim.within))
-    accounts = Accounts(home, store_id=stored.store_id, notify=lambda _run: None)
+    accounts = Accounts(home, store_id=stored.store_id)
     try:
         return await _compared(home, stored, claim, manifests, accounts)
     finally:

@@ -35,14 +35,20 @@ def open_store(home: Path, clock: Clock) -> Store:
 class Accounts:
     """The providers of one process: those that are built in, and one for each further account.
 
-    environ: where their credentials are looked up; the environment of this process, unless somebody
-    else's shell is asked too.
+    notify: hears of runs; None where none is started. environ: where their credentials are looked
+    up; the environment of this process, unless somebody else's shell is asked too.
     """
 
     def __init__(
-        self, home: Path, *, store_id: str, notify: Notify, environ: Lookup = os.environ.get
+        self,
+        home: Path,
+        *,
+        store_id: str,
+        notify: Notify | None = None,
+        environ: Lookup = os.environ.get,
     ) -> None:
-        self._home, self._store_id, self._notify = home, store_id, notify
+        self._home, self._store_id = home, store_id
+        self._notify: Notify = notify or (lambda _run: None)
         self._environ = environ
         self._now = {name: built_in(name) for name in BUILT_IN}
         self.backends = {name: self._made(name) for name in BUILT_IN}

@@ -1,4 +1,4 @@
-"""`notify`: who is told what becomes of an object, and how. Addresses that are secrets, passwords
+"""`notify`: who gets notices of an object, and how. Addresses that are secrets, passwords
 and keys stand in Secrets; a manifest names those.
 """
 
@@ -76,15 +76,15 @@ class Email(Spec):
 
 
 class Notify(Spec):
-    """One place that is told, and of what. What it is told of depends on the kind."""
+    """A sink, and the events that it gets; which there are depends on the kind."""
 
     on: tuple[Literal["Failed", "Succeeded", "Skipped", "BudgetLow", "SourceFailed"], ...] = Field(
         min_length=1,
-        description="What is told: Failed, Succeeded, Skipped, BudgetLow or SourceFailed.",
+        description="Events: Failed, Succeeded, Skipped, BudgetLow or SourceFailed.",
     )
-    webhook: Webhook | None = Field(default=None, description="Told by a request; default none.")
-    slack: Slack | None = Field(default=None, description="Told in Slack; default none.")
-    email: Email | None = Field(default=None, description="Told by mail; default none.")
+    webhook: Webhook | None = Field(default=None, description="A request; default none.")
+    slack: Slack | None = Field(default=None, description="A line in Slack; default none.")
+    email: Email | None = Field(default=None, description="A mail; default none.")
     command: tuple[NonEmptyText, ...] | None = Field(
         default=None,
         min_length=1,
@@ -101,47 +101,47 @@ class Notify(Spec):
 
     @property
     def sink(self) -> dict[str, Any]:
-        """How to tell, as JSON: its one field, without what it is told of."""
+        """Where notices go, as JSON: its one field, without the events."""
         return self.model_dump(
             mode="json", by_alias=True, exclude={"on"}, exclude_defaults=True, exclude_none=True
         )
 
 
 class WorkNotify(Notify):
-    """One place that is told, and of what."""
+    """A sink, and the events that it gets."""
 
     on: tuple[Literal["Failed", "Succeeded", "Skipped", "BudgetLow"], ...] = Field(
-        min_length=1, description="What is told: Failed, Succeeded, Skipped or BudgetLow."
+        min_length=1, description="Events: Failed, Succeeded, Skipped or BudgetLow."
     )
 
 
 class BudgetNotify(Notify):
-    """One place that is told when a level of `warnAt` is crossed."""
+    """A sink that gets a notice when a level of `warnAt` is crossed."""
 
     on: tuple[Literal["BudgetLow"], ...] = Field(
-        min_length=1, description="What is told: BudgetLow, at each level of `warnAt`."
+        min_length=1, description="Events: BudgetLow, at each level of `warnAt`."
     )
 
 
 class SourceNotify(Notify):
-    """One place that is told when a source cannot be read or applied."""
+    """A sink that gets a notice when a commit cannot be read or applied."""
 
     on: tuple[Literal["SourceFailed"], ...] = Field(
-        min_length=1, description="What is told: SourceFailed."
+        min_length=1, description="Events: SourceFailed."
     )
 
 
 WorkNotices = Annotated[
     tuple[WorkNotify, ...],
-    Field(max_length=SINKS_MAX, description="Who is told what becomes of it; default nobody."),
+    Field(max_length=SINKS_MAX, description="Who gets notices of its end; default nobody."),
 ]
 BudgetNotices = Annotated[
     tuple[BudgetNotify, ...],
-    Field(max_length=SINKS_MAX, description="Who is told when it runs low; default nobody."),
+    Field(max_length=SINKS_MAX, description="Who gets a notice when it runs low; default nobody."),
 ]
 SourceNotices = Annotated[
     tuple[SourceNotify, ...],
-    Field(max_length=SINKS_MAX, description="Who is told when it fails; default nobody."),
+    Field(max_length=SINKS_MAX, description="Who gets a notice when it fails; default nobody."),
 ]
 
 

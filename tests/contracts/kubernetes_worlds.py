@@ -5,7 +5,8 @@ store of its own, in a namespace of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -101,3 +102,24 @@ class KubernetesWorld(SpoiltWorld):
     async def close(self) -> None:
         self.mend()
         await super().close()
+
+
+Play = Callable[..., None]
+
+
+def playing_in(
+    world_of: Callable[..., KubernetesWorld], directory: Path, emulator: KubernetesEmulator
+) -> Play:
+    """Plays a tale in a world of its own; settings: of that world."""
+
+    def told(tale: Callable[[Any], Awaitable[None]], **settings: Any) -> None:
+        async def scene() -> None:
+            world = world_of(directory, emulator, **settings)
+            try:
+                await tale(world)
+            finally:
+                await world.close()
+
+        asyncio.run(scene())
+
+    return told

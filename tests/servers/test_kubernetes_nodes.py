@@ -4,11 +4,10 @@ training by their names, with the stand-in trainer, against the emulator.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from fleetctl.providers.kubernetes.runs.exec import KubernetesEntering
 from fleetctl.providers.kubernetes.runs.streams import verb
 from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, Ray, with_nodes
 from fleetctl.specs.blocks.template import Template
-from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
+from tests.contracts.kubernetes_worlds import KubernetesWorld, Play, emulated, playing_in
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.kubernetes.running import KubernetesEmulator
 from tests.servers.kubernetes_fleet import Fleet, playing
@@ -100,23 +99,9 @@ def emulator() -> Iterator[KubernetesEmulator]:
         yield one
 
 
-Tale = Callable[[NodesWorld], Awaitable[None]]
-Play = Callable[..., None]
-
-
 @pytest.fixture
 def play(tmp_path: Path, emulator: KubernetesEmulator) -> Play:
-    def told(tale: Tale, **settings: Any) -> None:
-        async def scene() -> None:
-            world = NodesWorld(tmp_path, emulator, **settings)
-            try:
-                await tale(world)
-            finally:
-                await world.close()
-
-        asyncio.run(scene())
-
-    return told
+    return playing_in(NodesWorld, tmp_path, emulator)
 
 
 def gang(template: Template, nodes: Any = 3, procs: int | None = 1, ray: Ray = NO_RAY) -> Template:

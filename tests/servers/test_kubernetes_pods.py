@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from fleetctl.providers.kubernetes.runs import creates
 from fleetctl.providers.kubernetes.runs.handles import parts
 from fleetctl.providers.kubernetes.runs.streams import verb
 from fleetctl.specs.blocks.nodes import NO_RAY, Nodes, with_nodes
-from tests.contracts.kubernetes_worlds import KubernetesWorld, emulated
+from tests.contracts.kubernetes_worlds import KubernetesWorld, Play, emulated, playing_in
 from tests.contracts.provider_worlds import command, eventually, python, script
 from tests.emulators.kubernetes.running import KubernetesEmulator
 
@@ -54,23 +53,9 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubernetesEmu
         yield one
 
 
-Tale = Callable[[KubernetesWorld], Awaitable[None]]
-Play = Callable[..., None]
-
-
 @pytest.fixture
 def play(tmp_path: Path, emulator: KubernetesEmulator) -> Play:
-    def told(tale: Tale, **settings: Any) -> None:
-        async def scene() -> None:
-            world = KubernetesWorld(tmp_path, emulator, **settings)
-            try:
-                await tale(world)
-            finally:
-                await world.close()
-
-        asyncio.run(scene())
-
-    return told
+    return playing_in(KubernetesWorld, tmp_path, emulator)
 
 
 @pytest.mark.parametrize("image", [{}, {"image": "alpine"}], ids=["python", "shell"])

@@ -1,7 +1,7 @@
 """What policies say of the changes of a proposal. Called by propose.py, and again by whoever knows
 what they cost. Reads policies as the changes will leave them; writes nothing.
 
-An expression that cannot be evaluated denies: nobody knows what it would have said.
+An expression that cannot be evaluated denies: its verdict is unknown.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _verdicts(
 def _but_for(
     exemption: Exemption | None, spec: PolicySpec, found: Sequence[Verdict], now_s: float
 ) -> Iterator[Verdict]:
-    """What stands in spite of an exception. One that has ended is told where it would help."""
+    """What stands in spite of an exception. One that has ended is named where it would help."""
     if exemption is None or not found:
         yield from found
         return
@@ -240,7 +240,7 @@ def _object(row: Resource) -> dict[str, Any]:
 
 
 def _plan(change: Change) -> dict[str, Any]:
-    """What a side does not have is null; so are units that nobody knows."""
+    """What a side does not have is null; so are unknown units."""
     impact = change.impact
     return {
         "action": {CREATED: "create", CONFIGURED: "update", PRUNED: "delete"}.get(

@@ -12,7 +12,7 @@ from fleetctl.controllers.planning.kind import KindController, Unit
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.tracking.annotations import pins_of
 
-# A second of hashing on a small machine; of more units nobody is told which count.
+# A second of hashing on a small machine; of more units the plan does not say which count.
 UNITS_MAX = 50_000
 
 

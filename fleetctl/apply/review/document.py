@@ -11,7 +11,7 @@ FORM = "fleetctl.dev/review/v1alpha1"
 
 
 def document(found: Review) -> dict[str, object]:
-    """Money in USD; null where nobody knows."""
+    """Money in USD; null where unknown."""
     bill = found.bill
     return {
         "form": FORM,

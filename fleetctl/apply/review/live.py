@@ -44,7 +44,7 @@ def live_of(home: Path, new: Side, gone: Sequence[str]) -> Live:
     """gone: keys of objects that the new side has no more."""
     now_s = SystemClock().now_s()
     with open_readonly(home) as stored:
-        accounts = Accounts(home, store_id=stored.store_id, notify=_nobody)
+        accounts = Accounts(home, store_id=stored.store_id)
         for resource in stored.resources.living(PROVIDER):
             accounts.open(resource.name, json.loads(resource.spec))
         for name, spec in declared_in(new.manifests).items():
@@ -74,7 +74,3 @@ def _pruned(stored: Stored, gone: Sequence[str], order: Order, now_s: float) -> 
             impact = impact_on(stored, doomed, order)
             found.append(Change(PRUNED, row, doomed, impact=impact))
     return found
-
-
-def _nobody(run: str) -> None:
-    """Nothing is started here, so nobody waits for news of a run."""

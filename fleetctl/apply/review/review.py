@@ -71,7 +71,7 @@ class Reviewed:
 @dataclass(frozen=True, slots=True)
 class Bill:
     """before, after: of everything that a side declares, from nothing. left, come: the same of the
-    objects whose cost is another one, so that what nobody knows of the others hides no difference.
+    objects whose cost is another one, so that an unknown cost of the others hides no difference.
     """
 
     before: Cost = FREE

@@ -43,7 +43,7 @@ def in_order(risks: Iterable[Risk]) -> list[Risk]:
 
 
 def of_changes(changes: Iterable[Change]) -> Iterator[Risk]:
-    """What policies say of them; what is exempt is told as a warning."""
+    """What policies say of them; what is exempt is a warning."""
     for change in changes:
         for it in change.verdicts:
             sort = Sort.POLICY if it.deny else Sort.WARNING

@@ -71,7 +71,7 @@ def side_of(documents: Sequence[Document], root: Path, room: Room) -> Side:
         manifests, wrong = [], error
     sources = Sources(room.home)
     looked = asyncio.run(sources.look([it for it in manifests if _has_path(it)]))
-    accounts = Accounts(room.home, store_id="", notify=_nobody)
+    accounts = Accounts(room.home, store_id="")
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     order = Order(
@@ -127,7 +127,3 @@ def _placed(manifest: Manifest, root: Path) -> Manifest:
         files = {name: path.removeprefix(here) for name, path in spec.from_file.items()}
         return replace(manifest, spec=spec.model_copy(update={"from_file": files}))
     return manifest
-
-
-def _nobody(run: str) -> None:
-    """Nothing is started here, so nobody waits for news of a run."""

@@ -57,7 +57,7 @@ def checked(
     policies and these.
     """
     manifests = load(documents, namespace_of(order))
-    accounts = Accounts(state_dir, store_id="", notify=_nobody)
+    accounts = Accounts(state_dir, store_id="")
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     looked = asyncio.run(Sources(state_dir).look([it for it in manifests if _named_by_path(it)]))
@@ -141,7 +141,3 @@ def dry_run(
     except NeedsConsent as error:
         warn_of(error.losses, error.hint, order, screen)
     return 0
-
-
-def _nobody(run: str) -> None:
-    """Nothing is started here, so nobody waits for news of a run."""

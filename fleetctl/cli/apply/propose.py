@@ -51,7 +51,7 @@ def proposed(
 ) -> Proposal:
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
     manifests = load(documents, namespace_of(order), may_be_empty=bool(order.get("prune")))
-    accounts = Accounts(state_dir, store_id=stored.store_id, notify=_nobody)
+    accounts = Accounts(state_dir, store_id=stored.store_id)
     for resource in stored.resources.living(PROVIDER):
         accounts.open(resource.name, json.loads(resource.spec))
     for name, spec in declared_in(manifests).items():
@@ -136,7 +136,3 @@ def refuse_above(most_usd: float, found: Report) -> None:
             f"this may cost ${high_usd:,.2f}, more than --max-cost ${most_usd:,.2f}",
             hint="`fleetctl plan -f` shows what costs how much; nothing was changed",
         )
-
-
-def _nobody(run: str) -> None:
-    """Nothing is started here, so nobody waits for news of a run."""

@@ -59,7 +59,7 @@ KIND[,KIND] [NAME ...] | KIND/NAME ... | all | namespaces | interpreters
 
 List objects, newest last; or the tasks, attempts and checkpoints of one object, or how
 the metrics stand that it reported; or the sandboxes of interpreters, which programs of
-this machine made; or who was told what became of objects, and who could not be.
+this machine made; or notices, delivered and not.
 
 examples:
   fleetctl get jobs

@@ -126,7 +126,7 @@ def _backups(state_dir: Path) -> Iterator[Finding]:
 
 
 def _notices(state_dir: Path) -> Iterator[Finding]:
-    """Whether people are told what they asked to be told; nothing where nobody asked."""
+    """Whether notices reach their sinks; nothing where nobody asked for any."""
     from fleetctl.providers.contract.diagnostics import Finding
     from fleetctl.views.lines.notices import title_of
 

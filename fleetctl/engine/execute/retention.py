@@ -55,7 +55,7 @@ _RECORDS: Mapping[Sort, Callable[[State, Doomed], bool]] = {
 
 
 class Unreadable(Exception):
-    """A newer fleetctl wrote the settings: what they say nobody knows, so nothing goes by them."""
+    """A newer fleetctl wrote the settings: what they say is unknown, so nothing goes by them."""
 
 
 class Retention:

@@ -127,7 +127,7 @@ class Sources:
         desk = self._desks.pop(source.uid, None)
         if desk is not None and desk.task is not None:
             desk.task.cancel()
-        self._uids[source.key] = source.uid  # who goes is told to it
+        self._uids[source.key] = source.uid  # for the news of its objects
         prunes = isinstance(track.spec, SourceSpec) and track.spec.prune
         left = self._members.rows(source.key)
         if left and prunes:

@@ -14,7 +14,7 @@ GIB = 1024**3
 def usd_per_s(
     prices: Prices, resources: Resources, cluster: ClusterSettings | None = None
 ) -> float | None:
-    """The price of one sandbox; None when nobody knows it, as of a GPU that the person has not
+    """The price of one sandbox; None when it is unknown, as of a GPU that the person has not
     priced.
 
     Where machines cost by a label of theirs, a sandbox costs what those cost that its `cluster`

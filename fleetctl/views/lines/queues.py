@@ -154,7 +154,7 @@ def _figure(value: object) -> str:
 
 
 def _left(status: Mapping[str, object]) -> int:
-    """Runs that it has yet to start; one where nobody knows how many."""
+    """Runs that it has yet to start; one where that is unknown."""
     total = status.get("total")
     if not isinstance(total, int):
         return 1

@@ -53,7 +53,7 @@ SPOT = {"nodeSelector": {CAPACITY: "spot"}}
         (BY_PRODUCT, NAMED, {"gpu": "T4:2", "cpu": 4}, 1.4),
         (BY_PRODUCT, NAMED | {"nodeSelector": {PRODUCT: "NVIDIA-T4"}}, {"gpu": "A100"}, 3.0),
         (BY_PRODUCT, {}, {"gpu": "NVIDIA-A100"}, 3.0),
-        # Which one `any` gets, and what a price by core comes to without cores, nobody knows.
+        # Which one `any` gets, and what a price by core comes to without cores, is unknown.
         (BY_PRODUCT, NAMED, {"gpu": "any:1", "cpu": 4}, None),
         (BY_CAPACITY, SPOT, {}, None),
     ],

@@ -35,7 +35,7 @@ def grouped(found: Review) -> list[Group]:
 
 
 def delta(bill: Bill) -> str:
-    """`+$12.40`, `upper bound -$3.00`, or that nobody knows."""
+    """`+$12.40`, `upper bound -$3.00`, or unknown."""
     changed = bill.difference
     if changed is None:
         return "cost difference unknown"

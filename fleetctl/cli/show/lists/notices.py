@@ -1,4 +1,4 @@
-"""`fleetctl get notices`: who was told what became of objects, and who could not be."""
+"""`fleetctl get notices`: notices that were delivered, that wait and that could not be."""
 
 from __future__ import annotations
 
