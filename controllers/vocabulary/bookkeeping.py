@@ -7,7 +7,7 @@ from __future__ import annotations
 # The trials that `priorTrials` took, when their sweep was over.
 PRIOR = "fleetctl.dev/prior-trials"
 # The sweep at W&B that a `backend: wandb` stands for, and what it has handed out; see
-# engine/wandb/ties.py.
+# engine/kinds/wandb/ties.py.
 WANDB = "fleetctl.dev/wandb"
 
 # Of which work its dependencies were met when the first of it began, and by what.

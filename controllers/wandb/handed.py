@@ -1,7 +1,7 @@
 """The trials of a sweep that is W&B's: each is a run that it has handed out, under an index of ours
 from then on. Pure; called by sweep.py.
 
-What W&B said last comes as data (`SweepReport`); who asks it is fleetctl/engine/wandb. A run is
+What W&B said last comes as data (`SweepReport`); who asks it is engine/kinds/wandb. A run is
 known by the id that W&B gave it: our own rows keep it, so that after a restart none begins twice.
 """
 

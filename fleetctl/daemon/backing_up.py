@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.text import safe_lines
-from fleetctl.engine.backups.backups import Made
+from fleetctl.engine.kinds.backups.backups import Made
 from fleetctl.providers.programs import ask
 
 # A state of gigabytes over a slow line; one that takes longer is ended, and said to have failed.

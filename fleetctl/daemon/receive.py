@@ -30,10 +30,10 @@ from fleetctl.apply.request.options import (
     with_declared,
 )
 from fleetctl.apply.write.edit import edits_in, keeps_source, manifest_with
-from fleetctl.engine.endpoints.endpoints import MISSING as ENDPOINT_MISSING
 from fleetctl.engine.execute.functions import REASON_MISSING as FUNCTION_MISSING
 from fleetctl.engine.execute.secrets import REASON_MISSING, SecretValues
 from fleetctl.engine.hurry import hurry, hurry_object
+from fleetctl.engine.kinds.endpoints.endpoints import MISSING as ENDPOINT_MISSING
 from fleetctl.manifest import load
 from fleetctl.specs.blocks.common import work_in
 from fleetctl.specs.blocks.notify import secrets_in

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.common.errors import NotFound, Refused
-from fleetctl.controllers.retention.limits import limits_of
+from fleetctl.controllers.kinds.retention.limits import limits_of
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.retention.report import SortReport, report
 from fleetctl.retention.survey import survey

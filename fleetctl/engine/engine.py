@@ -10,7 +10,6 @@ from functools import partial
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.tasks import cancel
-from fleetctl.engine.backups.backups import Backups
 from fleetctl.engine.capacity.admission import Admission
 from fleetctl.engine.capacity.prices import Market
 from fleetctl.engine.capacity.providers import Accounts
@@ -19,21 +18,25 @@ from fleetctl.engine.decide.intents import Intents
 from fleetctl.engine.decide.load import Reading
 from fleetctl.engine.decide.passes import Passes
 from fleetctl.engine.decide.suggestions import Aside, Suggestions
-from fleetctl.engine.endpoints.charging import Charging
-from fleetctl.engine.endpoints.endpoints import Endpoints, Link
-from fleetctl.engine.endpoints.functions import ServedFunctions
-from fleetctl.engine.endpoints.grants import Grants
 from fleetctl.engine.execute.executor import Effects
 from fleetctl.engine.execute.leftovers import Leftovers
 from fleetctl.engine.execute.orphan_sweep import sweep_forever
 from fleetctl.engine.execute.rate_limit import RateLimiters
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.gitops.sources import Sources as KeptSources
+from fleetctl.engine.kinds.backups.backups import Backups
+from fleetctl.engine.kinds.endpoints.charging import Charging
+from fleetctl.engine.kinds.endpoints.endpoints import Endpoints, Link
+from fleetctl.engine.kinds.endpoints.functions import ServedFunctions
+from fleetctl.engine.kinds.endpoints.grants import Grants
+from fleetctl.engine.kinds.gitops.sources import Sources as KeptSources
+from fleetctl.engine.kinds.notices.delivery import Delivery
+from fleetctl.engine.kinds.notices.notices import Notices
+from fleetctl.engine.kinds.queues.queues import Queues
+from fleetctl.engine.kinds.schedules.schedules import Schedules
+from fleetctl.engine.kinds.wandb.talks import Talks
 from fleetctl.engine.money.budgets import Budgets
 from fleetctl.engine.money.ledger import Charges
-from fleetctl.engine.notices.delivery import Delivery
-from fleetctl.engine.notices.notices import Notices
 from fleetctl.engine.observe.intake import Intake
 from fleetctl.engine.observe.observations import Observations
 from fleetctl.engine.observe.reach import watch_reach
@@ -42,14 +45,11 @@ from fleetctl.engine.observe.replies import Answers
 from fleetctl.engine.observe.troubles import Troubles
 from fleetctl.engine.observe.watcher import Watcher
 from fleetctl.engine.outside import NOTHING, Outside
-from fleetctl.engine.queues.queues import Queues
-from fleetctl.engine.schedules.schedules import Schedules
 from fleetctl.engine.shared.boundary import reported
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.engine.shared.state import State
 from fleetctl.engine.sleeping import Sleepers
 from fleetctl.engine.tick import Ticks
-from fleetctl.engine.wandb.talks import Talks
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.providers.contract.base import Backend, Reachable, Resolving
 from fleetctl.specs.kinds.registry import KINDS

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleetctl.engine.backups.backups import Make
-from fleetctl.engine.gitops.keeper import Keeper
-from fleetctl.engine.notices.delivery import Send
-from fleetctl.engine.schedules.maker import Maker
+from fleetctl.engine.kinds.backups.backups import Make
+from fleetctl.engine.kinds.gitops.keeper import Keeper
+from fleetctl.engine.kinds.notices.delivery import Send
+from fleetctl.engine.kinds.schedules.maker import Maker
 from fleetctl.gateway.reach.gateway import Gateway
 from fleetctl.retention.cleaner import Cleaner
 from fleetctl.wandb.client import Connect

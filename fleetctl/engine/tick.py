@@ -15,12 +15,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
+from fleetctl.engine.kinds.notices.notices import NOTIFIER
+from fleetctl.engine.kinds.queues.queues import QUEUE
 from fleetctl.engine.money.budgets import BUDGET
-from fleetctl.engine.notices.notices import NOTIFIER
-from fleetctl.engine.queues.queues import QUEUE
 from fleetctl.engine.shared.messages import AssetReplied, Message
 from fleetctl.stores.base import FROM_NOW
-from fleetctl.stores.full import DiskFull
+from fleetctl.stores.errors import DiskFull
 from fleetctl.tracking.track import Track, track_of
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from fleetctl.engine.decide.load import Reading
     from fleetctl.engine.decide.passes import Passes
     from fleetctl.engine.execute.executor import Effects
-    from fleetctl.engine.gitops.sources import Sources
+    from fleetctl.engine.kinds.gitops.sources import Sources
+    from fleetctl.engine.kinds.notices.notices import Notices
+    from fleetctl.engine.kinds.queues.queues import Queues
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.money.ledger import Charges
-    from fleetctl.engine.notices.notices import Notices
     from fleetctl.engine.observe.intake import Intake
     from fleetctl.engine.observe.records import Records
-    from fleetctl.engine.queues.queues import Queues
     from fleetctl.engine.shared.state import State
     from fleetctl.engine.sleeping import Sleepers
 

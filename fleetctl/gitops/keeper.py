@@ -15,8 +15,8 @@ from fleetctl.apply.write.letting_go import let_go
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Resource
 from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.gitops.keeper import Keeper as Contract
-from fleetctl.engine.gitops.keeper import Kept, Reading
+from fleetctl.engine.kinds.gitops.keeper import Keeper as Contract
+from fleetctl.engine.kinds.gitops.keeper import Kept, Reading
 from fleetctl.gitops import checkout, keeping
 from fleetctl.gitops.proposal import Proposal, claim_of
 from fleetctl.gitops.wire import heard

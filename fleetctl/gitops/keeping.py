@@ -13,7 +13,7 @@ from fleetctl.apply.impact import impact_on
 from fleetctl.apply.policies.judge import standing
 from fleetctl.apply.propose import write
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.gitops.keeper import Kept, Moved
+from fleetctl.engine.kinds.gitops.keeper import Kept, Moved
 from fleetctl.gitops.proposal import Item, Loss, Proposal, order_of
 from fleetctl.specs.kinds.source import WAIT
 from fleetctl.stores.base import Store

@@ -13,7 +13,7 @@ from email.message import EmailMessage
 from email.utils import formatdate
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from fleetctl.controllers.notices.message import Message
+from fleetctl.controllers.kinds.notices.message import Message
 from fleetctl.notices.outcome import TAKEN, Outcome
 from fleetctl.notices.request import LOOPBACK_NAMES, TIMEOUT_S, why
 

@@ -1,4 +1,4 @@
-"""Tells a sink once. Called by engine/notices/delivery.py, which knows when and how often.
+"""Tells a sink once. Called by engine/kinds/notices/delivery.py, which knows when and how often.
 
 Each has a thread of its own, so that a sink that hangs holds up nothing else, not even the end of
 the process, and a deadline over the whole of it.
@@ -14,8 +14,8 @@ from contextlib import suppress
 from threading import Thread
 from typing import Protocol
 
-from fleetctl.controllers.notices.message import Message, key_bytes, signature
-from fleetctl.controllers.notices.notice import Sink
+from fleetctl.controllers.kinds.notices.message import Message, key_bytes, signature
+from fleetctl.controllers.kinds.notices.notice import Sink
 from fleetctl.notices.mail import Mail
 from fleetctl.notices.outcome import Outcome
 from fleetctl.notices.program import Program

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fleetctl.common.home import RETENTION
-from fleetctl.controllers.retention.decide import Item
-from fleetctl.controllers.retention.limits import DAY_S, Limits, Sort
+from fleetctl.controllers.kinds.retention.decide import Item
+from fleetctl.controllers.kinds.retention.limits import DAY_S, Limits, Sort
 from fleetctl.providers.contract.caches import Cached
 from fleetctl.providers.sources.snapshots import Snapshots
 from fleetctl.retention import logs

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from fleetctl.controllers.retention.decide import Doomed
-from fleetctl.controllers.retention.limits import Sort
+from fleetctl.controllers.kinds.retention.decide import Doomed
+from fleetctl.controllers.kinds.retention.limits import Sort
 from fleetctl.retention.survey import Found
 
 

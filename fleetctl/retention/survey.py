@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.controllers.retention.decide import Decision, Item, decide
-from fleetctl.controllers.retention.limits import Limits, Sort
+from fleetctl.controllers.kinds.retention.decide import Decision, Item, decide
+from fleetctl.controllers.kinds.retention.limits import Limits, Sort
 from fleetctl.providers.contract.caches import YOUNG_S, Cached
 from fleetctl.providers.paths import jobs_dir, providers_in
 from fleetctl.providers.remote.runs.scratch import INTERPRETERS, KEPT

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from fleetctl.common.errors import StoreError
 from fleetctl.stores.damage import damaged
-from fleetctl.stores.full import disk_full
 
 # SQLite grows its shared memory by writing; on a full disk that fails with this code, not with
 # FULL.
@@ -15,6 +14,19 @@ _SHARED_MEMORY_SIZE = 0x130A
 # Python fails to decode even the messages of SQLite when damage has reached the names in them.
 READ_FAILURES = (sqlite3.Error, UnicodeDecodeError)
 _FATAL = {sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+class DiskFull(StoreError):
+    """The disk has no room: nothing of the transaction was written. Later ones work once there is
+    room.
+    """
+
+
+def disk_full(path: object) -> DiskFull:
+    return DiskFull(
+        f"the disk that holds `{path}` is full; nothing was written",
+        hint="free some space; work goes on by itself once there is room",
+    )
 
 
 def primary_code(error: sqlite3.Error | UnicodeDecodeError) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from fleetctl.controllers.notices.notice import Notice
+from fleetctl.controllers.kinds.notices.notice import Notice
 
 # Delivered and given up ones that stay to be seen; about 1 KB each.
 NOTICES_KEPT_MAX = 2000

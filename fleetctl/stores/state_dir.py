@@ -16,8 +16,8 @@ from pathlib import Path
 
 from fleetctl.common import home as places
 from fleetctl.common.errors import StoreError
+from fleetctl.stores.errors import disk_full
 from fleetctl.stores.filesystem import refuse_shared_filesystem
-from fleetctl.stores.full import disk_full
 
 # Enough to record the end of some thousand runs; a guess that costs nobody anything.
 BALLAST_BYTES = 1 << 20

@@ -1,7 +1,7 @@
 """The calls of a sweep at W&B: create, find, read, move; be an agent, and ask for work.
 
 What an answer lacks is said as UnknownAnswer: one odd answer of the service decides nothing. Called
-by fleetctl/engine/wandb.
+by fleetctl/engine/kinds/wandb.
 """
 
 from __future__ import annotations

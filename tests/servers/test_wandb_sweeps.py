@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.engine.wandb import talk
+from fleetctl.engine.kinds.wandb import talk
 from tests.contracts.local_worlds import stop_supervisors
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.wandb.running import WandbEmulator

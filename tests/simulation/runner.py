@@ -19,7 +19,7 @@ from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.outside import Outside
 from fleetctl.engine.shared.settings import Settings
-from fleetctl.stores.full import DiskFull
+from fleetctl.stores.errors import DiskFull
 from fleetctl.stores.sqlite.store import MemoryDatabase, SqliteStore, open_memory_store
 from tests.simulation import acts, wandb
 from tests.simulation.faults import Crash, CrashAt, Life, draw_crashes

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.endpoints import charging
-from fleetctl.engine.endpoints.grants import Grants
+from fleetctl.engine.kinds.endpoints import charging
+from fleetctl.engine.kinds.endpoints.grants import Grants
 from fleetctl.engine.shared.state import State
 from fleetctl.gateway.reach.gateway import SharedCap
 from fleetctl.stores.base import Asked

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.notices.message import Message
-from fleetctl.controllers.notices.notice import Sink
-from fleetctl.controllers.notices.pace import GIVE_UP_AFTER_S
-from fleetctl.engine.notices import delivery
-from fleetctl.engine.notices.delivery import Delivery
-from fleetctl.engine.notices.notices import Notices
+from fleetctl.controllers.kinds.notices.message import Message
+from fleetctl.controllers.kinds.notices.notice import Sink
+from fleetctl.controllers.kinds.notices.pace import GIVE_UP_AFTER_S
+from fleetctl.engine.kinds.notices import delivery
+from fleetctl.engine.kinds.notices.delivery import Delivery
+from fleetctl.engine.kinds.notices.notices import Notices
 from fleetctl.notices.outcome import TAKEN, Outcome
 from tests.simulation.planted.plant import around
 from tests.unit.engine.fake_world import Fleet, tasks

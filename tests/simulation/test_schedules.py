@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.cron import decide as deciding
-from fleetctl.controllers.cron.decide import Child, Memory
-from fleetctl.engine.schedules import schedules
+from fleetctl.controllers.kinds.cron import decide as deciding
+from fleetctl.controllers.kinds.cron.decide import Child, Memory
+from fleetctl.engine.kinds.schedules import schedules
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.values.cron import Times
 from fleetctl.tracking.annotations import SCHEDULED_AT

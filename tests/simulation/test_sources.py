@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from fleetctl.apply import propose
-from fleetctl.engine.gitops.members import Members
+from fleetctl.engine.kinds.gitops.members import Members
 from fleetctl.gitops import keeping
 from fleetctl.manifest import Manifest, ManifestErrors
 from fleetctl.tracking.kept_by import KEPT_BY

@@ -40,7 +40,7 @@ from fleetctl.daemon.reach import spawn
 from fleetctl.daemon.reach.client import Refusal, ask, raise_refusal
 from fleetctl.daemon.reach.patience import Hung, Unanswered, hung
 from fleetctl.engine.execute.secrets import SecretValues
-from fleetctl.engine.gitops.keeper import Moved
+from fleetctl.engine.kinds.gitops.keeper import Moved
 from fleetctl.gitops.keeping import keep
 from fleetctl.gitops.proposal import Claim, Item, Proposal
 from fleetctl.interpreter.errors import InterpreterError
@@ -49,7 +49,7 @@ from fleetctl.kubernetes.answers import ApiError, error_of
 from fleetctl.manifest import Document, ManifestErrors, load
 from fleetctl.operator.fence import LeaseLost, fenced
 from fleetctl.providers.contract.account import Account
-from fleetctl.stores.full import DiskFull, disk_full
+from fleetctl.stores.errors import DiskFull, disk_full
 from fleetctl.stores.sqlite.store import open_store
 from fleetctl.views.kinds import kind_of
 from tests.cli_controller import controller

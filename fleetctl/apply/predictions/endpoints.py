@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.predictions.needs import missing
 from fleetctl.apply.predictions.world import Prediction, Sort, World
-from fleetctl.engine.endpoints.endpoints import KIND
-from fleetctl.engine.endpoints.functions import KIND as FUNCTION
+from fleetctl.engine.kinds.endpoints.endpoints import KIND
+from fleetctl.engine.kinds.endpoints.functions import KIND as FUNCTION
 from fleetctl.gateway.reach.process import INSTALL
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path

@@ -14,7 +14,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.trials.prior import circle, circle_told, unfit_prior
 from fleetctl.controllers.trials.winner import SWEEP, unfit_search
 from fleetctl.engine.execute.secrets import check_file
-from fleetctl.engine.wandb.talks import KEY, KEY_HINT
+from fleetctl.engine.kinds.wandb.talks import KEY, KEY_HINT
 from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path

@@ -20,7 +20,7 @@ from fleetctl.apply.propose import propose, write
 from fleetctl.apply.request.options import Order, parallelism_of
 from fleetctl.common.errors import Conflict, UsageError
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.schedules.maker import Wanted
+from fleetctl.engine.kinds.schedules.maker import Wanted
 from fleetctl.manifest import Manifest
 from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.blocks.common import Metadata

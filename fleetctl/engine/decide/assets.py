@@ -14,11 +14,11 @@ from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import EnsureFunction, Plan
 from fleetctl.controllers.status import plan_status
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.engine.backups.status import KIND as SETTINGS
-from fleetctl.engine.backups.status import settings_status
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import kept_on, users
 from fleetctl.engine.capacity.status import provider_status
+from fleetctl.engine.kinds.backups.status import KIND as SETTINGS
+from fleetctl.engine.kinds.backups.status import settings_status
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
 from fleetctl.specs.content import asked_in
 from fleetctl.tracking.track import Track

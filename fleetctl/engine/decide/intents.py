@@ -22,8 +22,8 @@ from fleetctl.controllers.planning.plan import (
 )
 from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.decide.assets import ASSET_KINDS
-from fleetctl.engine.endpoints.endpoints import KIND as ENDPOINT
 from fleetctl.engine.execute.leftovers import leftover
+from fleetctl.engine.kinds.endpoints.endpoints import KIND as ENDPOINT
 from fleetctl.engine.money.warm_functions import KIND as FUNCTION
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.tracking.annotations import SCHEDULED_BY

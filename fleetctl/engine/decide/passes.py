@@ -23,14 +23,14 @@ from fleetctl.engine.capacity.prices import KIND as PROVIDER
 from fleetctl.engine.capacity.providers import say_spills
 from fleetctl.engine.decide.assets import asset_plan, asset_status
 from fleetctl.engine.decide.dependencies import Asked
-from fleetctl.engine.endpoints.endpoints import KIND as ENDPOINT
-from fleetctl.engine.gitops.sources import KIND as SOURCE
+from fleetctl.engine.kinds.endpoints.endpoints import KIND as ENDPOINT
+from fleetctl.engine.kinds.gitops.sources import KIND as SOURCE
+from fleetctl.engine.kinds.queues.queues import QUEUE
+from fleetctl.engine.kinds.schedules.schedules import KIND as SCHEDULE
 from fleetctl.engine.money.budget_status import budget_status, say_money
 from fleetctl.engine.money.budgets import BUDGET
 from fleetctl.engine.money.reservations import terms_of
 from fleetctl.engine.observe.troubles import uses
-from fleetctl.engine.queues.queues import QUEUE
-from fleetctl.engine.schedules.schedules import KIND as SCHEDULE
 from fleetctl.engine.shared.dependents import key_of
 from fleetctl.specs.kinds.budget import BudgetSpec
 from fleetctl.specs.kinds.registry import KINDS
@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from fleetctl.engine.decide.intents import Intents
     from fleetctl.engine.decide.load import Reading
     from fleetctl.engine.decide.suggestions import Suggestions
-    from fleetctl.engine.endpoints.endpoints import Endpoints
-    from fleetctl.engine.gitops.sources import Sources
+    from fleetctl.engine.kinds.endpoints.endpoints import Endpoints
+    from fleetctl.engine.kinds.gitops.sources import Sources
+    from fleetctl.engine.kinds.notices.notices import Notices
+    from fleetctl.engine.kinds.queues.queues import Queues
+    from fleetctl.engine.kinds.schedules.schedules import Schedules
+    from fleetctl.engine.kinds.wandb.talks import Talks
     from fleetctl.engine.money.budgets import Budgets
-    from fleetctl.engine.notices.notices import Notices
     from fleetctl.engine.observe.troubles import Troubles
-    from fleetctl.engine.queues.queues import Queues
-    from fleetctl.engine.schedules.schedules import Schedules
     from fleetctl.engine.shared.state import State
     from fleetctl.engine.sleeping import Sleepers
-    from fleetctl.engine.wandb.talks import Talks
 
 
 # What others may wait for a change of.

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
+from fleetctl.controllers.kinds.retention.decide import Doomed
+from fleetctl.controllers.kinds.retention.limits import Limits
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
-from fleetctl.controllers.retention.decide import Doomed
-from fleetctl.controllers.retention.limits import Limits
 from fleetctl.stores.base import EventRow
 from fleetctl.tracking.track import track_of
 

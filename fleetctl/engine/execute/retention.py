@@ -1,6 +1,6 @@
 """Retention: once an hour, and when asked, what is past the limits of `kind: Settings` goes.
 
-What there is is listed in a thread, controllers/retention decides, and here it is carried out:
+A thread lists what there is, controllers/kinds/retention decides, and here that is carried out:
 files in a thread, rows in small transactions between which ticks go on. Nothing of it is written
 down before: a decision that a crash cut off is made anew from what is left.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import StoreError
-from fleetctl.controllers.retention.decide import Doomed
-from fleetctl.controllers.retention.limits import DAY_S, Limits, Sort, limits_of
+from fleetctl.controllers.kinds.retention.decide import Doomed
+from fleetctl.controllers.kinds.retention.limits import DAY_S, Limits, Sort, limits_of
 from fleetctl.engine.execute.forgetting import (
     REASON,
     STEP_PAUSE_S,

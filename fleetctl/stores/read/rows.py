@@ -96,7 +96,7 @@ class LivePrices(NamedTuple):
 
 
 class NoticeRow(NamedTuple):
-    """What somebody was to be told, and what came of it; see controllers/notices/notice.py."""
+    """A notice and what came of it; see controllers/kinds/notices/notice.py."""
 
     id: str
     event: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
-from fleetctl.controllers.notices.notice import Notice, NoticeState
+from fleetctl.controllers.kinds.notices.notice import Notice, NoticeState
 from fleetctl.stores.outbox import NOTICES_KEPT_MAX, NoticeStore
 from fleetctl.stores.sqlite.session import Row, Session
 

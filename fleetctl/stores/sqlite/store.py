@@ -14,8 +14,7 @@ from fleetctl.common import home as places
 from fleetctl.common.clock import Clock
 from fleetctl.stores import queries, state_dir
 from fleetctl.stores.base import Store
-from fleetctl.stores.errors import explain
-from fleetctl.stores.full import DiskFull
+from fleetctl.stores.errors import DiskFull, explain
 from fleetctl.stores.sqlite import open as opening
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.creates import SqliteCreates

@@ -6,8 +6,8 @@ import json
 import os
 from pathlib import Path
 
+from fleetctl.controllers.kinds.notices.notice import Notice, NoticeState
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
-from fleetctl.controllers.notices.notice import Notice, NoticeState
 from fleetctl.providers.rundir.builds import link
 from fleetctl.stores.base import Asked, Calls, EventRow
 from fleetctl.stores.sqlite.store import SqliteStore, open_store

@@ -8,7 +8,7 @@ from typing import Any
 
 from fleetctl.controllers.model import Run
 from fleetctl.controllers.wandb.handed import Handed
-from fleetctl.engine.wandb.talk import Talk
+from fleetctl.engine.kinds.wandb.talk import Talk
 from tests.simulation.planted.plant import Plant, around, swapped
 
 

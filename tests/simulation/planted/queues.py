@@ -12,8 +12,8 @@ from fleetctl.controllers.model import Ended, Run, RunState
 from fleetctl.controllers.queues import decide
 from fleetctl.controllers.queues.lines import Line, Lines
 from fleetctl.controllers.queues.turn import Turn
+from fleetctl.engine.kinds.queues.queues import Queues
 from fleetctl.engine.observe import observations
-from fleetctl.engine.queues.queues import Queues
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.model import Resource
-from fleetctl.controllers.notices.happened import Happened, happened
-from fleetctl.controllers.notices.message import (
+from fleetctl.controllers.kinds.notices.happened import Happened, happened
+from fleetctl.controllers.kinds.notices.message import (
     body_of,
     id_of,
     key_bytes,
     message_of,
     signature,
 )
-from fleetctl.controllers.notices.notice import Notice, sink_of
-from fleetctl.controllers.notices.pace import BURST, EVERY_S, RETRY_MAX_S, Pace, retry_after_s
+from fleetctl.controllers.kinds.notices.notice import Notice, sink_of
+from fleetctl.controllers.kinds.notices.pace import BURST, EVERY_S, RETRY_MAX_S, Pace, retry_after_s
+from fleetctl.controllers.model import Resource
 
 JOB = Resource("u1", "BatchJob", "a", 2, 1, "{}", "{}", {}, {}, 0.0, None, "team")
 ENDED = {"phase": "Failed", "completionTime": 7.0, "contents": ["x"], "reason": "FailedIndexes"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.controllers.retention.decide import Item, decide
-from fleetctl.controllers.retention.limits import DEFAULTS, GIB, Limits, Sort, limits_of
+from fleetctl.controllers.kinds.retention.decide import Item, decide
+from fleetctl.controllers.kinds.retention.limits import DEFAULTS, GIB, Limits, Sort, limits_of
 from fleetctl.specs.kinds.settings import Limit, RetentionSettings
 
 NOW_S = 1_000_000.0

@@ -13,7 +13,7 @@ from fleetctl.apply.request.options import Order
 from fleetctl.apply.write.letting_go import let_go
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.controllers.model import Resource
-from fleetctl.engine.gitops.keeper import Kept, Reading
+from fleetctl.engine.kinds.gitops.keeper import Kept, Reading
 from fleetctl.gitops import keeping
 from fleetctl.gitops.proposal import Proposal, claim_of, order_of, proposed, values_of
 from fleetctl.manifest import Document, load

@@ -31,8 +31,8 @@ from fleetctl.controllers.planning.kind import Params
 from fleetctl.engine.decide.suggestions import Search
 from fleetctl.engine.engine import Engine
 from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.gitops.keeper import Keeper
-from fleetctl.engine.notices.delivery import Send
+from fleetctl.engine.kinds.gitops.keeper import Keeper
+from fleetctl.engine.kinds.notices.delivery import Send
 from fleetctl.engine.outside import Outside
 from fleetctl.engine.shared.settings import Settings
 from fleetctl.gateway.reach.gateway import Gateway

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.engine.backups.backups import Backups, Made
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.kinds.backups.backups import Backups, Made
 from tests.unit.engine.fake_world import Fleet
 
 HOUR_S = 3_600.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.retention.limits import DEFAULTS, Sort
+from fleetctl.controllers.kinds.retention.limits import DEFAULTS, Sort
 from fleetctl.engine.execute.forgetting import forget_some
 from tests.unit.engine.fake_world import Fleet, tasks
 

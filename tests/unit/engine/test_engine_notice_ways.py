@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fleetctl.controllers.notices.message import Message
-from fleetctl.controllers.notices.notice import Sink as To
+from fleetctl.controllers.kinds.notices.message import Message
+from fleetctl.controllers.kinds.notices.notice import Sink as To
 from fleetctl.notices import program
 from fleetctl.notices.outcome import TAKEN, Outcome
 from fleetctl.notices.send import send

@@ -15,7 +15,7 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.engine.execute.secrets import Found
-from fleetctl.engine.notices.delivery import Send
+from fleetctl.engine.kinds.notices.delivery import Send
 from fleetctl.notices import request
 from fleetctl.notices import send as sending
 from fleetctl.notices.send import send

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from fleetctl.controllers.kinds.retention.limits import Limits
 from fleetctl.controllers.model import Alive, Ended, RunState
-from fleetctl.controllers.retention.limits import Limits
 from fleetctl.engine.decide.assets import asset_plan
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.forgetting import forget_some

@@ -9,7 +9,7 @@ import pytest
 
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.wandb.handed import Home
-from fleetctl.engine.wandb.ties import Ties, keep
+from fleetctl.engine.kinds.wandb.ties import Ties, keep
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.modal.foreseen import no_line

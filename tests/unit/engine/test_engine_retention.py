@@ -12,9 +12,9 @@ import pytest
 
 from fleetctl.controllers import reconcile
 from fleetctl.controllers.history.history import History
+from fleetctl.controllers.kinds.retention.decide import Decision, Doomed, Item
+from fleetctl.controllers.kinds.retention.limits import Limits, Sort
 from fleetctl.controllers.planning.plan import FreeScratch, Phase, Plan
-from fleetctl.controllers.retention.decide import Decision, Doomed, Item
-from fleetctl.controllers.retention.limits import Limits, Sort
 from fleetctl.controllers.schedule.desired import Desired
 from fleetctl.engine.execute.retention import Retention
 from fleetctl.providers.sources.snapshots import Snapshots

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.kinds.retention.limits import Limits, Sort
 from fleetctl.controllers.model import Resource, Run, RunState
-from fleetctl.controllers.retention.limits import Limits, Sort
 from fleetctl.providers.paths import jobs_dir
 from fleetctl.retention.cleaner import Cleaner
 from fleetctl.stores.sqlite.store import SqliteStore, open_store

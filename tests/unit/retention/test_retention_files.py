@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from fleetctl.common.home import RETENTION
+from fleetctl.controllers.kinds.retention.limits import DAY_S, Limits, Sort
 from fleetctl.controllers.model import Metric, RunState
-from fleetctl.controllers.retention.limits import DAY_S, Limits, Sort
 from fleetctl.providers.local.assets import shelf
 from fleetctl.providers.rundir.logs import LogReader, past_s
 from fleetctl.retention import logs

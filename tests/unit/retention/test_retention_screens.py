@@ -10,7 +10,7 @@ import pytest
 
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
-from fleetctl.controllers.retention.limits import Limits, Sort
+from fleetctl.controllers.kinds.retention.limits import Limits, Sort
 from tests.unit.retention.disk_world import Disk
 
 

@@ -18,7 +18,7 @@ from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores.base import EventRow
-from fleetctl.stores.full import DiskFull
+from fleetctl.stores.errors import DiskFull
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 

@@ -19,7 +19,7 @@ from stores_disks import on_a_small_disk
 
 from fleetctl.common import home as places
 from fleetctl.common.errors import StoreError
-from fleetctl.stores.full import DiskFull
+from fleetctl.stores.errors import DiskFull
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import SqliteStore, open_store
 

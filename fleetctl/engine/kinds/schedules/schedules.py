@@ -1,4 +1,4 @@
-"""One pass over a Schedule: what controllers/cron decides is carried out and written at once.
+"""One pass over a Schedule: what controllers/kinds/cron decides is carried out and written at once.
 
 The object and the status that tells of it are one transaction, and the object's name says the
 moment that it is for: whatever crashes, nothing is made twice. Called by decide/passes.py.
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, StoreError
 from fleetctl.common.tasks import cancel
-from fleetctl.controllers.cron.decide import Child, Decision, Memory, decide, started
+from fleetctl.controllers.kinds.cron.decide import Child, Decision, Memory, decide, started
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES, Phase
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.engine.schedules.maker import Maker, Wanted
+from fleetctl.engine.kinds.schedules.maker import Maker, Wanted
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.stores.base import EventRow
 from fleetctl.tracking.annotations import SCHEDULED_AT, SCHEDULED_BY

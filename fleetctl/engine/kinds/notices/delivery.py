@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.common.tasks import cancel
-from fleetctl.controllers.notices.message import Message, message_of
-from fleetctl.controllers.notices.notice import Notice, NoticeState, Sink, sink_of
-from fleetctl.controllers.notices.pace import IN_A_MESSAGE_MAX, Pace, retry_after_s
+from fleetctl.controllers.kinds.notices.message import Message, message_of
+from fleetctl.controllers.kinds.notices.notice import Notice, NoticeState, Sink, sink_of
+from fleetctl.controllers.kinds.notices.pace import IN_A_MESSAGE_MAX, Pace, retry_after_s
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.shared.boundary import reported
 from fleetctl.notices.outcome import Outcome

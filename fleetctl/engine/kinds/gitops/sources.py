@@ -1,4 +1,4 @@
-"""One pass over a Source: what controllers/gitops decides is carried out and written at once.
+"""One pass over a Source: what controllers/kinds/gitops decides is carried out and written at once.
 
 What takes long (a remote, a thousand files) is asked for and awaited outside; its answer wakes the
 Source. Which commit is attempted is durable before anything of it is stored; the objects of a
@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from fleetctl.common.errors import FleetctlError, StoreError, Unavailable
 from fleetctl.common.tasks import cancel
-from fleetctl.controllers.gitops.decide import Decision, Memory, Step, decide, repairs
+from fleetctl.controllers.kinds.gitops.decide import Decision, Memory, Step, decide, repairs
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.engine.gitops.desk import Desk
-from fleetctl.engine.gitops.keeper import Keeper, Kept, Moved
-from fleetctl.engine.gitops.members import Members
-from fleetctl.engine.gitops.status import (
+from fleetctl.engine.kinds.gitops.desk import Desk
+from fleetctl.engine.kinds.gitops.keeper import Keeper, Kept, Moved
+from fleetctl.engine.kinds.gitops.members import Members
+from fleetctl.engine.kinds.gitops.status import (
     counts_text,
     deleting_status,
     memory_of,

@@ -7,8 +7,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from fleetctl.controllers.gitops.decide import NEVER_S, Sight
-from fleetctl.engine.gitops.keeper import Reading
+from fleetctl.controllers.kinds.gitops.decide import NEVER_S, Sight
+from fleetctl.engine.kinds.gitops.keeper import Reading
 from fleetctl.manifest.problems import ManifestErrors, joined
 
 PROBLEMS_TOLD_MAX = 5

@@ -1,7 +1,7 @@
 """What a Source does next: look at the repository, read a commit, make the objects equal to it, or
 rest. Pure: an ordered table, the first rule that holds decides.
 
-    decide(spec, generation, memory, sight, now_s) -> Decision     called by fleetctl/engine/gitops
+    decide(spec, generation, memory, sight, now_s) -> Decision   called by engine/kinds/gitops
 
 A round is LOOK, then READ and KEEP where something differs. Whatever fails ends the round, leaves
 the objects as they are, and begins another after a while that doubles. What is remembered of a

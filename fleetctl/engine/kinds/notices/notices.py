@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from fleetctl.controllers.kinds.notices.happened import Happened, happened
+from fleetctl.controllers.kinds.notices.message import body_of, id_of
+from fleetctl.controllers.kinds.notices.notice import Notice
+from fleetctl.controllers.kinds.notices.pace import GIVE_UP_AFTER_S
 from fleetctl.controllers.money.budget import selects
-from fleetctl.controllers.notices.happened import Happened, happened
-from fleetctl.controllers.notices.message import body_of, id_of
-from fleetctl.controllers.notices.notice import Notice
-from fleetctl.controllers.notices.pace import GIVE_UP_AFTER_S
 from fleetctl.specs.blocks.notify import Notify
 from fleetctl.specs.kinds.notifier import NotifierSpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fleetctl.controllers.retention.limits import Limits
+from fleetctl.controllers.kinds.retention.limits import Limits
 
 
 @dataclass(frozen=True, slots=True)

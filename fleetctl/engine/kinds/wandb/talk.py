@@ -24,9 +24,9 @@ from fleetctl.controllers.wandb.handed import (
     Home,
     SweepReport,
 )
-from fleetctl.engine.wandb.opening import attached, found_again, made, path_of
-from fleetctl.engine.wandb.ties import PAUSED as BY_US
-from fleetctl.engine.wandb.ties import PAUSING, Ties, assigned, keep, ties_of
+from fleetctl.engine.kinds.wandb.opening import attached, found_again, made, path_of
+from fleetctl.engine.kinds.wandb.ties import PAUSED as BY_US
+from fleetctl.engine.kinds.wandb.ties import PAUSING, Ties, assigned, keep, ties_of
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.hints import with_hint
 from fleetctl.wandb import calls

@@ -1,4 +1,4 @@
-"""Backups on a schedule: what controllers/backups says is due is made by another process, and what
+"""Backups on a schedule: another process makes what controllers/kinds/backups says is due, and what
 became of it is written to the status of the settings.
 
 A moment is done when the copy is whole and that is written down; a controller that ends in between
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError
-from fleetctl.controllers.backups.decide import (
+from fleetctl.controllers.kinds.backups.decide import (
     Memory,
     block_of,
     due,
@@ -24,9 +24,9 @@ from fleetctl.controllers.backups.decide import (
     retry_s,
     succeeded,
 )
-from fleetctl.engine.backups.status import KEY, latest
 from fleetctl.engine.execute.retention import Unreadable, settings_in
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.kinds.backups.status import KEY, latest
 from fleetctl.specs.kinds.settings import BackupSettings
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 

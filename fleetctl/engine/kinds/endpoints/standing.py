@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.engine.endpoints import batches
+from fleetctl.engine.kinds.endpoints import batches
 from fleetctl.specs.kinds.endpoint import EndpointSpec
 from fleetctl.stores.base import Calls
 

@@ -1,7 +1,7 @@
 """Whether a backup is due, and when to look again. Pure; a Schedule's rules for one thing that is
 never made twice at once.
 
-    due(spec, memory, now_s) -> Due        called by fleetctl/engine/backups
+    due(spec, memory, now_s) -> Due        called by fleetctl/engine/kinds/backups
 
 A moment is done once a backup that is whole was written for it. Until then it stays due, whatever
 crashed or failed in between; of several that were missed only the last counts.

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from fleetctl.controllers.kinds.notices.happened import Happened
+from fleetctl.controllers.kinds.notices.notice import Notice
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.notices.happened import Happened
-from fleetctl.controllers.notices.notice import Notice
 from fleetctl.specs.values.hashing import canonical_json
 
 ID_HEX_DIGITS = 32

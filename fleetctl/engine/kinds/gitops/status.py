@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fleetctl.common.errors import Unavailable
-from fleetctl.controllers.gitops.decide import Decision, Memory, Step
+from fleetctl.controllers.kinds.gitops.decide import Decision, Memory, Step
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import Phase
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.engine.gitops.desk import Desk, told
-from fleetctl.engine.gitops.keeper import Kept
+from fleetctl.engine.kinds.gitops.desk import Desk, told
+from fleetctl.engine.kinds.gitops.keeper import Kept
 from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.tracking.kept_by import HELD, short
 from fleetctl.tracking.track import Track

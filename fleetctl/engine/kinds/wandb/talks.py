@@ -16,9 +16,9 @@ from fleetctl.common.errors import FleetctlError, NotFound, Refused, Unavailable
 from fleetctl.common.tasks import cancel, woken
 from fleetctl.controllers.wandb.handed import names_of
 from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.kinds.wandb.talk import Talk, Wanted
+from fleetctl.engine.kinds.wandb.ties import ties_of
 from fleetctl.engine.shared.boundary import NoAnswer, guarded
-from fleetctl.engine.wandb.talk import Talk, Wanted
-from fleetctl.engine.wandb.ties import ties_of
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.hints import words_of
 from fleetctl.wandb.client import Ask, Connect

@@ -17,7 +17,7 @@ from fleetctl.stores.base import Asked, Calls
 from fleetctl.tracking.track import Track, track_of
 
 if TYPE_CHECKING:
-    from fleetctl.engine.endpoints.grants import Grants
+    from fleetctl.engine.kinds.endpoints.grants import Grants
     from fleetctl.engine.money.budgets import Budgets
     from fleetctl.engine.money.ledger import Charges
     from fleetctl.engine.shared.state import State

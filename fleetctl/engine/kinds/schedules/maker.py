@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleetctl.controllers.cron.decide import name_of
+from fleetctl.controllers.kinds.cron.decide import name_of
 from fleetctl.controllers.model import Resource
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 

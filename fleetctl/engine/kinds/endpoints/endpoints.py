@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.common.errors import StoreError, Unavailable
 from fleetctl.common.tasks import woken
-from fleetctl.engine.endpoints import batches
-from fleetctl.engine.endpoints.charging import Charging
-from fleetctl.engine.endpoints.functions import Behind, Lack, ServedFunctions
-from fleetctl.engine.endpoints.grants import Grants, grant_of
-from fleetctl.engine.endpoints.standing import lacking, standing
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.hurry import hurry
+from fleetctl.engine.kinds.endpoints import batches
+from fleetctl.engine.kinds.endpoints.charging import Charging
+from fleetctl.engine.kinds.endpoints.functions import Behind, Lack, ServedFunctions
+from fleetctl.engine.kinds.endpoints.grants import Grants, grant_of
+from fleetctl.engine.kinds.endpoints.standing import lacking, standing
 from fleetctl.gateway.reach.gateway import Gateway, Served
 from fleetctl.providers.contract.base import Relaying, RunRequest, ref_of
 from fleetctl.providers.contract.endpoints import EndpointAccess

@@ -1,6 +1,6 @@
 """What a Schedule does next: which moment is due, what stands in its way, what goes. Pure.
 
-    decide(spec, memory, children, now_s) -> Decision        called by fleetctl/engine/schedules
+    decide(spec, memory, children, now_s) -> Decision   called by engine/kinds/schedules
 
 A moment is due when it is later than everything that was decided before and not later than now.
 Time that is set back makes nothing due twice: what is decided is a moment, and never goes back.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.backups.decide import block_of, memory_of
+from fleetctl.controllers.kinds.backups.decide import block_of, memory_of
 from fleetctl.controllers.planning.plan import Phase
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.specs.kinds.settings import SettingsSpec
