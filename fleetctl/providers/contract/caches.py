@@ -12,9 +12,8 @@ YOUNG_S = 3600.0
 
 
 class Cached(NamedTuple):
-    """sort: a word of `limits.Sort` in controllers/kinds/retention. key: by which `let_go` finds it;
-    of a work directory the uid of its object. used_s: since the epoch. held: why it may not go, or
-    empty.
+    """sort: a word of `limits.Sort` in controllers/kinds/retention. key: for `let_go`; of a work
+    directory the uid of its object. used_s: since the epoch. held: why it may not go, or empty.
     """
 
     sort: str
