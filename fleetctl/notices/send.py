@@ -63,7 +63,9 @@ async def _in_a_thread(way: Way) -> Outcome:
 
     Thread(target=work, name="notice", daemon=True).start()
     try:
-        return await asyncio.wait_for(answered, DEADLINE_S)
+        # `wait_for` of Python 3.11 loses a cancellation that comes with the answer.
+        async with asyncio.timeout(DEADLINE_S):
+            return await answered
     except TimeoutError:
         return Outcome(f"nothing within {DEADLINE_S:g} s")
     finally:
