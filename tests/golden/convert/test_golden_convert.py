@@ -17,8 +17,11 @@ import pytest
 from fleetctl.cli.learn.convert import FORMATS
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
+from fleetctl.manifest import read_documents
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import load
+from fleetctl.specs.kinds.registry import KINDS
+from tests.docs.fleet import EXAMPLES
 
 HERE = Path(__file__).parent
 INPUTS = sorted(HERE.glob("*.in.yaml"))
@@ -130,3 +133,21 @@ def test_a_file_that_is_not_there_is_not_found() -> None:
     assert converted("--from", "wandb", "nowhere.yaml")[0] == 4
     assert converted("--from", "wandb", ".")[0] == 2
     assert converted("--from", "slurm", "x")[0] == 2
+
+
+def test_to_a_cluster_a_manifest_goes_as_it_is_but_for_its_metadata() -> None:
+    """Of those that name no file, which a cluster does not have."""
+    gone = 0
+    for path in sorted(EXAMPLES.glob("*.yaml")):
+        code, out, talk = converted("--to", "kubernetes", str(path), "--namespace", "team")
+        assert code == 0, path.name
+        if talk:
+            continue
+        before = load(read_documents([str(path)]))
+        after = load([Document("cluster.yaml", out, str(EXAMPLES))])
+        assert [(it.kind, it.name, it.spec) for it in after] == [
+            (it.kind, it.name, it.spec) for it in before
+        ], path.name
+        assert all(it.namespace == "team" for it in after if KINDS[it.kind].namespaced), path.name
+        gone += 1
+    assert gone >= 20
