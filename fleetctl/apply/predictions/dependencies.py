@@ -1,4 +1,4 @@
-"""Dependencies that are not there, and circles of them: objects that would wait for each other for
+"""What work waits for and is not there, and cycles, in which objects would wait for each other for
 ever. Called by predict.py.
 """
 
@@ -32,11 +32,16 @@ if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
 
+QUEUE = "Queue"
+
+
 def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
     """What is missing is waited for, so that is only told."""
     for number, dependency in enumerate(spec.depends_on):
         at: Path = ("spec", "dependsOn", number, dependency.field)
         yield from missing(manifest, at, dependency.kind, dependency.name, world, Sort.DOUBT)
+    if spec.queue is not None:
+        yield from missing(manifest, ("spec", "queue"), QUEUE, spec.queue, world, Sort.DOUBT)
 
 
 def of_results(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:

@@ -21,10 +21,11 @@ from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution, ParamsFrom
 from fleetctl.specs.blocks.notify import Notify, secrets_in
 from fleetctl.specs.kinds.function import FunctionSpec
-from fleetctl.specs.kinds.registry import parse_spec
+from fleetctl.specs.kinds.registry import KINDS, parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.kinds.trainingrun import STAGE, TrainingRunSpec
+from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.annotations import waits_for
 
@@ -194,7 +195,7 @@ def missing(
     world: World,
     sort: Sort = Sort.LATER,
 ) -> Iterator[Prediction]:
-    namespace = manifest.namespace
+    namespace = manifest.namespace if KINDS[kind].namespaced else DEFAULT_NAMESPACE
     if world.found(kind, name, namespace) is not None:
         return
     there = world.named(kind)

@@ -44,7 +44,7 @@ def worth_a_look(spec: Spec) -> bool:
         return True  # others may name it
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":
         return True
-    if needs.library_of(spec) or edges_of(spec) or secrets_in(spec.notify):
+    if needs.library_of(spec) or edges_of(spec) or secrets_in(spec.notify) or spec.queue:
         return True
     return any(map(_worth_a_look, spec.parts()))
 

@@ -348,6 +348,20 @@ async def test_a_circle_that_the_store_closes_is_refused(tmp_path: Path) -> None
         )
 
 
+async def test_a_queue_that_is_not_there_is_warned_of_before_work_waits_in_it(
+    tmp_path: Path,
+) -> None:
+    waiting = job("{script: x}", rest="  queue: lab\n").replace(
+        "name: job", "name: job, namespace: a"
+    )
+    lab = HEAD.format(kind="Queue", name="lab") + "spec: {quotas: [{nominal: 1}]}\n"
+    async with served(tmp_path) as api:
+        (warning,) = (await api.apply(waiting))["warnings"]
+        assert "spec.queue is `lab`, and there is no Queue of that name" in warning
+        reply = await api.apply(f"{waiting.replace('name: job', 'name: other')}---\n{lab}")
+        assert not reply.get("warnings")
+
+
 async def test_a_condition_on_results_that_is_none_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path) as api:
         rest = "  tasks: {fromResults: {job: a, where: stat = 3}}\n"
