@@ -13,7 +13,7 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests import guards
+from tests import costs, guards
 from tests.guards import _leaves_the_process_as_it_was
 from tests.order import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
@@ -48,7 +48,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(guards.BEYOND, action="store_true", help="for tests of the real services")
+    parser.addoption(costs.OPTION, metavar="FILE", help="append the seconds and CPU of each test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     guards.begin(beyond=config.getoption(guards.BEYOND))
+    # Where workers run the tests, the process that collects their reports has nothing to record.
+    if (path := config.getoption(costs.OPTION)) and not config.getoption("numprocesses", None):
+        config.pluginmanager.register(costs.CostRecorder(path), "costs")

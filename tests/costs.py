@@ -1,0 +1,81 @@
+"""Records the seconds and the CPU of each test, for `pytest --costs FILE`; `python -m tests.costs
+FILE` prints the dearest files and tests of such a record.
+
+Each worker of pytest-xdist appends one JSON line a test: node id, wall seconds, CPU seconds of the
+worker itself and of the children that it waited for during the test. A process that outlives its
+test, such as an emulator that a session shares, counts for the test in which it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+OPTION = "--costs"
+ROWS = 40  # of each table that is printed
+
+
+class CostRecorder:
+    """A plugin of pytest that appends the cost of each test to a file."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        before, began_s = os.times(), time.monotonic()
+        result: Any = yield
+        after = os.times()
+        cost = {
+            "test": item.nodeid,
+            "wall_s": round(time.monotonic() - began_s, 3),
+            "self_s": round(after.user + after.system - before.user - before.system, 3),
+            "children_s": round(
+                after.children_user
+                + after.children_system
+                - before.children_user
+                - before.children_system,
+                3,
+            ),
+        }
+        os.write(self._file, (json.dumps(cost) + "\n").encode())
+        return result
+
+
+def read_costs(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def sum_costs(costs: list[dict[str, Any]], by_file: bool) -> list[tuple[str, int, float, float]]:
+    """Rows of (name, tests, wall seconds, CPU seconds), the dearest by CPU first."""
+    sums: dict[str, tuple[int, float, float]] = defaultdict(lambda: (0, 0.0, 0.0))
+    for cost in costs:
+        name = cost["test"].partition("::")[0] if by_file else cost["test"]
+        tests, wall_s, cpu_s = sums[name]
+        cpu_s += cost["self_s"] + cost["children_s"]
+        sums[name] = (tests + 1, wall_s + cost["wall_s"], cpu_s)
+    rows = [(name, *figures) for name, figures in sums.items()]
+    return sorted(rows, key=lambda row: -row[3])
+
+
+def print_costs(path: Path, rows: int) -> None:
+    costs = read_costs(path)
+    total_s = sum(cost["self_s"] + cost["children_s"] for cost in costs)
+    wall_s = sum(cost["wall_s"] for cost in costs)
+    print(f"{len(costs)} tests, {wall_s:.0f} s of all workers, {total_s:.0f} s of CPU")
+    for by_file in (True, False):
+        print(f"\n{'tests':>6} {'wall':>8} {'CPU':>8}  {'file' if by_file else 'test'}")
+        for name, tests, wall_s, cpu_s in sum_costs(costs, by_file)[:rows]:
+            print(f"{tests:>6} {wall_s:>8.1f} {cpu_s:>8.1f}  {name}")
+
+
+if __name__ == "__main__":
+    print_costs(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else ROWS)
