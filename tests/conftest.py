@@ -8,6 +8,7 @@ looks further. No example has a deadline: no test fails by time.
 from __future__ import annotations
 
 import gc
+import os
 import signal
 
 import pytest
@@ -48,11 +49,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(guards.BEYOND, action="store_true", help="for tests of the real services")
-    parser.addoption(costs.OPTION, metavar="FILE", help="append the seconds and CPU of each test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     guards.begin(beyond=config.getoption(guards.BEYOND))
-    # Where workers run the tests, the process that collects their reports has nothing to record.
-    if (path := config.getoption(costs.OPTION)) and not config.getoption("numprocesses", None):
+    if path := os.environ.get(costs.VARIABLE):
         config.pluginmanager.register(costs.CostRecorder(path), "costs")

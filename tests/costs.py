@@ -1,5 +1,5 @@
-"""Records the seconds and the CPU of each test, for `pytest --costs FILE`; `python -m tests.costs
-FILE` prints the dearest files and tests of such a record.
+"""Records the seconds and the CPU of each test where FLEETCTL_TEST_COSTS names a file;
+`python -m tests.costs FILE` prints the dearest files and tests of such a record.
 
 Each worker of pytest-xdist appends one JSON line a test: node id, wall seconds, CPU seconds of the
 worker itself and of the children that it waited for during the test. A process that outlives its
@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-OPTION = "--costs"
+# A variable and no option: workers of pytest-xdist parse options before they read conftest.py.
+VARIABLE = "FLEETCTL_TEST_COSTS"
 ROWS = 40  # of each table that is printed
 
 
