@@ -76,6 +76,7 @@ class Endpoints:
         self._served: list[Served] | None = None  # the set that the gateway has
         self._lacks: dict[str, Lack] = {}  # by uid of those whose Functions cannot be asked
         self._woken = asyncio.Event()
+        self._serving = asyncio.Event()  # set while the gateway has a set
         self._looked_at: dict[str, int] = {}  # uid -> the generation that a pass saw last
         self._seq = 0
 
@@ -228,14 +229,17 @@ class Endpoints:
     async def tend(self) -> None:
         """For ever: keep the gateway up and told, and look how the endpoints stand."""
         while True:
-            await woken(self._woken, REFRESH_S)
+            if self._served is None and not self._declared():
+                await self._woken.wait()  # a controller without endpoints does not wake for them
+            else:
+                await woken(self._woken, REFRESH_S)
             self._woken.clear()
             await self.turn()
             await asyncio.sleep(TURN_GAP_S)
 
     async def turn(self) -> None:
         if self._link is None or not self._declared():
-            self._served = None
+            self._keep_served(None)
             return
         try:
             await self._turn(self._link)
@@ -251,6 +255,7 @@ class Endpoints:
     async def listen(self) -> None:
         """For ever: take in what was asked."""
         while True:
+            await self._serving.wait()
             await self.hear(wait_s=LISTEN_S)
             await asyncio.sleep(HEAR_GAP_S)
 
@@ -278,11 +283,19 @@ class Endpoints:
         if self._link is not None:
             await self._link.gateway.close(leave=self._state.live_runs() > 0)
 
+    def _keep_served(self, served: list[Served] | None) -> None:
+        """Stores the set that the gateway has, None for none; `listen` waits for one."""
+        self._served = served
+        if served is None:
+            self._serving.clear()
+        else:
+            self._serving.set()
+
     async def _turn(self, link: Link) -> None:
         gateway, grants = link.gateway, link.grants
         anew = await gateway.up()
         if anew:
-            self._served = None
+            self._keep_served(None)
             grants.change()
         keyless = set(self._keyless)
         wanted = self._wanted()
@@ -294,7 +307,7 @@ class Endpoints:
             hurry(self._state, NOT_READY)
         if wanted != self._served:
             await gateway.serve(wanted)
-            self._served = wanted
+            self._keep_served(wanted)
             grants.change()
         if self._seq == 0:
             await self._hear(link, 0.0)  # what an earlier controller let ask
