@@ -144,10 +144,10 @@ clean:
 # and minutes.
 test-frameworks: setup .frameworks/ready .frameworks/ray .frameworks/dspy .frameworks/fleet-rlm
 	$(BIN)/python -m pytest tests/frameworks/suite.py
-	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/python -m pytest tests/frameworks/test_real_ray.py
+	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/python -m pytest tests/frameworks/real_ray.py
 	FLEETCTL_TEST_DSPY=$(CURDIR)/.frameworks/dspy/bin/python \
 		FLEETCTL_TEST_FLEET_RLM=$(CURDIR)/.frameworks/fleet-rlm/bin/python \
-		$(BIN)/python -m pytest tests/frameworks/test_real_dspy.py tests/frameworks/test_real_litellm.py
+		$(BIN)/python -m pytest tests/frameworks/real_dspy.py tests/frameworks/real_litellm.py
 
 .frameworks/ray:
 	$(PYTHON) -m venv $@

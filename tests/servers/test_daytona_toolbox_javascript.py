@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.emulators.daytona.running import DaytonaEmulator
+from tests.needs import require
 from tests.servers.daytona_driving import wait_until
 
 SOURCE = Path(__file__).with_name("javascript_daytona")
@@ -23,7 +24,7 @@ COMMAND_S = 240.0
 @pytest.fixture(scope="module")
 def installed() -> Path:
     """The SDK, installed by npm from the lock file; kept between runs for the same lock file."""
-    assert shutil.which("node") and shutil.which("npm"), "this test needs node and npm on PATH"
+    require("node", "npm")
     lock = (SOURCE / "package-lock.json").read_bytes()
     name = f"fleetctl-javascript-{os.getuid()}-{hashlib.sha256(lock).hexdigest()[:16]}"
     directory = Path(tempfile.gettempdir()) / name

@@ -15,6 +15,7 @@ import modal
 import pytest
 
 from tests.emulators.modal.running import ModalEmulator
+from tests.needs import require
 from tests.servers.modal_driving import Driver
 
 SOURCE = Path(__file__).with_name("javascript")
@@ -24,7 +25,7 @@ APP = "js-functions"
 @pytest.fixture(scope="module")
 def installed() -> Path:
     """The SDK, installed by npm from the lock file; kept between runs for the same lock file."""
-    assert shutil.which("node") and shutil.which("npm"), "this test needs node and npm on PATH"
+    require("node", "npm")
     lock = (SOURCE / "package-lock.json").read_bytes()
     name = f"fleetctl-javascript-{os.getuid()}-{hashlib.sha256(lock).hexdigest()[:16]}"
     directory = Path(tempfile.gettempdir()) / name

@@ -19,8 +19,7 @@ from tests.interpreters import PLACES, Place
 
 SCRIPTS = Path(__file__).parent / "scripts"
 BLOCK = Path(__file__).parents[1] / "docs/seeds/daytona_recursive.py"
-DSPY, FLEET_RLM = (os.environ.get(f"FLEETCTL_TEST_{name}", "") for name in ("DSPY", "FLEET_RLM"))
-pytestmark = pytest.mark.skipif(not DSPY, reason="`make test-frameworks` runs it")
+DSPY, FLEET_RLM = (os.environ[f"FLEETCTL_TEST_{name}"] for name in ("DSPY", "FLEET_RLM"))
 HANG_S = 600
 PATIENCE = {"FLEETCTL_MODAL_CONNECT_S": "120", "FLEETCTL_DAYTONA_CONNECT_S": "120"}
 
@@ -98,7 +97,6 @@ def test_a_task_whose_image_has_dspy_asks_its_endpoint_recursively(tmp_path: Pat
     assert told["models"] == ["tiny"]
 
 
-@pytest.mark.skipif(not FLEET_RLM, reason="`make test-frameworks` runs it")
 def test_fleet_rlms_engine_and_its_child_agents_run_on_our_interpreters(place: Place) -> None:
     told = run(FLEET_RLM, "fleet_rlm_engine.py", place)
     assert told["route"] == "rlm"

@@ -15,8 +15,7 @@ from fleetctl.specs.blocks.template import Template
 from tests.contracts.local_worlds import LocalWorld, processes_of, stop_supervisors
 from tests.contracts.provider_worlds import World, eventually, script, story
 
-BIN = os.environ.get("FLEETCTL_TEST_RAY", "")
-pytestmark = pytest.mark.skipif(not BIN, reason="`make test-frameworks` runs it")
+BIN = os.environ["FLEETCTL_TEST_RAY"]
 DRIVER = """python3 -c '
 import ray
 ray.init(log_to_driver=False, logging_level="ERROR")
