@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from tests import costs, guards, needs, selection
+from tests.emulators.stamp import SuiteStamp
 from tests.guards import _leaves_the_process_as_it_was
 from tests.order import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
@@ -56,5 +57,6 @@ def pytest_configure(config: pytest.Config) -> None:
     guards.begin(beyond=config.getoption(guards.BEYOND))
     config.pluginmanager.register(selection, "selection")
     config.pluginmanager.register(needs, "needs")
+    config.pluginmanager.register(SuiteStamp(config), "emulators")
     if path := os.environ.get(costs.VARIABLE):
         config.pluginmanager.register(costs.CostRecorder(path), "costs")
