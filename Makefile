@@ -7,13 +7,15 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 # The first Python on this machine that is 3.11 or newer and works (a shim may be there and fail).
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; do \
 	$$p -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# A uv that is here already.
+UV := $(firstword $(wildcard $(BIN)/uv) $(shell command -v uv))
 # Tests and measurements keep away from the state of who runs them; the demo leaves its sweep where
 # the next command looks.
-unit bench simulate soak live-modal live-daytona live-kubernetes test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+unit emulators bench simulate soak live-modal live-daytona live-kubernetes test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test lint unit docs reference image bench simulate soak live-modal \
+.PHONY: help setup demo check test lint unit emulators docs reference image bench simulate soak live-modal \
 	live-daytona live-kubernetes sdk-bounds oracle test-frameworks lock clean
 
 help:
@@ -21,6 +23,7 @@ help:
 	@echo "make demo      a real sweep on this machine, to its best trial"
 	@echo "make check     a minute: linters, types, imports, most unit and property tests, 200 lives"
 	@echo "make test      all that, and every other test"
+	@echo "make emulators  the emulators' own suite; make test runs it when they have changed"
 	@echo "make docs      the documentation as pages below site/"
 	@echo "make reference what docs/reference, specs/schemas and deploy have from the code"
 	@echo "make bench     the measured table of docs/reference/figures.md"
@@ -49,12 +52,35 @@ setup: .venv/ready
 	$(BIN)/python -m compileall -q fleetctl
 	@touch $@
 
-demo: setup
-	$(BIN)/fleetctl apply -f specs/examples/sweep.yaml --wait
-	@$(BIN)/fleetctl get sweeps
-	@$(BIN)/fleetctl status
-	@echo "Look at it: $(BIN)/fleetctl results sweep/digits --best --top 3"
-	@echo "\`$(BIN)/fleetctl down\` ends the controller."
+# What a user has and no more: the core, uv for the demo's image, the command. By pip without a copy
+# of its own, which would take most of the time, where the Python that makes it has one.
+.demo/ready: requirements/core.txt requirements/dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: fleetctl needs Python 3.11 or newer on PATH" >&2; exit 1; }
+	$(PYTHON) -m venv --clear --without-pip .demo
+	awk '/^[a-z]/ { on = /^uv==/ } on' requirements/dev.txt > .demo/uv.txt
+	awk '/^[a-z]/ { on = /^setuptools==/ } on' requirements/dev.txt | \
+		cat requirements/core.txt .demo/uv.txt - > .demo/pins.txt
+	@if test -n "$(UV)"; then \
+		$(UV) pip install -q --python .demo/bin/python --require-hashes -r .demo/pins.txt; \
+	else \
+		pip="$(PYTHON) -m pip --python .demo/bin/python"; \
+		$(PYTHON) -c 'import pip' 2> /dev/null || \
+			{ pip=".demo/bin/python -m pip"; .demo/bin/python -m ensurepip > /dev/null; }; \
+		pip="$$pip install -q --disable-pip-version-check --no-compile --no-deps --require-hashes"; \
+		$$pip -r .demo/uv.txt && \
+		{ .demo/bin/uv pip install -q --python .demo/bin/python --require-hashes -r .demo/pins.txt || \
+			$$pip -r .demo/pins.txt; }; \
+	fi
+	.demo/bin/uv pip install -q --python .demo/bin/python --offline --no-deps --no-build-isolation \
+		--config-settings editable_mode=compat -e .
+	@touch $@
+
+demo: .demo/ready
+	.demo/bin/fleetctl apply -f specs/examples/sweep.yaml --wait
+	@.demo/bin/fleetctl get sweeps
+	@.demo/bin/fleetctl status
+	@echo "Look at it: .demo/bin/fleetctl results sweep/digits --best --top 3"
+	@echo "\`.demo/bin/fleetctl down\` ends the controller."
 
 lint: setup
 	$(BIN)/ruff check .
@@ -86,6 +112,11 @@ reference: setup
 unit: setup
 	$(BIN)/pytest --collect-only -qq > /dev/null || true
 	$(BIN)/pytest -n 8 --dist loadgroup --timeout 1200 --timeout-method thread
+
+# Of `make test` a part when they or pinned packages changed; it writes tests/emulators/suite.passed.
+emulators: setup
+	$(BIN)/python -m tests.workers 8 --dist loadgroup --timeout 1200 --timeout-method thread \
+		tests/emulators/suite
 
 # The linters take half a minute of one core, beside the tests; each must be well.
 test: setup
@@ -138,16 +169,16 @@ lock:
 		--no-annotate pyproject.toml -o requirements/core.txt
 
 clean:
-	rm -rf .venv .oracle .bounds dist site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv .demo .oracle .bounds dist site .site .fleetctl .mypy_cache .ruff_cache .hypothesis *.egg-info
 
 # Real Hugging Face, Lightning and Orbax on CPU, in environments of their own. Needs a registry, 6 GB
 # and minutes.
 test-frameworks: setup .frameworks/ready .frameworks/ray .frameworks/dspy .frameworks/fleet-rlm
 	$(BIN)/python -m pytest tests/frameworks/suite.py
-	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/python -m pytest tests/frameworks/test_real_ray.py
+	FLEETCTL_TEST_RAY=$(CURDIR)/.frameworks/ray/bin $(BIN)/python -m pytest tests/frameworks/real_ray.py
 	FLEETCTL_TEST_DSPY=$(CURDIR)/.frameworks/dspy/bin/python \
 		FLEETCTL_TEST_FLEET_RLM=$(CURDIR)/.frameworks/fleet-rlm/bin/python \
-		$(BIN)/python -m pytest tests/frameworks/test_real_dspy.py tests/frameworks/test_real_litellm.py
+		$(BIN)/python -m pytest tests/frameworks/real_dspy.py tests/frameworks/real_litellm.py
 
 .frameworks/ray:
 	$(PYTHON) -m venv $@

@@ -14,7 +14,8 @@ import signal
 import pytest
 from hypothesis import settings
 
-from tests import costs, guards
+from tests import costs, guards, needs, selection
+from tests.emulators.stamp import SuiteStamp
 from tests.guards import _leaves_the_process_as_it_was
 from tests.order import pytest_collection_modifyitems, pytest_xdist_make_scheduler
 
@@ -49,9 +50,13 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(guards.BEYOND, action="store_true", help="for tests of the real services")
+    parser.addoption(selection.ALL, action="store_true", help="with what `make test-all` runs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     guards.begin(beyond=config.getoption(guards.BEYOND))
+    config.pluginmanager.register(selection, "selection")
+    config.pluginmanager.register(needs, "needs")
+    config.pluginmanager.register(SuiteStamp(config), "emulators")
     if path := os.environ.get(costs.VARIABLE):
         config.pluginmanager.register(costs.CostRecorder(path), "costs")

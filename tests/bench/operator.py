@@ -20,8 +20,8 @@ from typing import Any
 from fleetctl.operator.crds.definition import GROUP
 from fleetctl.operator.mirror.wanted import FINALIZER
 from tests.bench.harness import Figure, median, process_cpu_s, process_rss_mb
+from tests.emulators.driving.kube_tools import Kube, tool
 from tests.emulators.kubernetes.running import KubernetesEmulator
-from tests.servers.kube_tools import Kube, tool
 from tests.servers.operators import (
     LEASE_S,
     NAMESPACE,

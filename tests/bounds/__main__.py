@@ -37,6 +37,7 @@ SDKS = (
             "tests/unit/providers/modal",
             "tests/contracts/test_provider_modal*.py",
             "tests/servers/test_modal_*.py",
+            "tests/emulators/suite/test_modal_*.py",
         ),
     ),
     Sdk(
@@ -44,7 +45,8 @@ SDKS = (
         (
             "tests/unit/providers/daytona",
             "tests/contracts/test_provider_daytona*.py",
-            "tests/servers/test_daytona_[!t]*.py",  # the toolbox's are of the emulator
+            "tests/servers/test_daytona_*.py",
+            "tests/emulators/suite/test_daytona_[!t]*.py",  # not of the toolbox
         ),
         beside=("modal",),
     ),
@@ -53,7 +55,7 @@ SDKS = (
         (
             "tests/unit/providers/kubernetes",
             "tests/contracts/test_provider_kubernetes.py",
-            "tests/servers/test_kubernetes_[!e]*.py",  # the others are of the emulator
+            "tests/servers/test_kubernetes_*.py",
         ),
     ),
 )

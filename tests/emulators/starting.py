@@ -18,18 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EMULATORS = tuple(
     f"tests.emulators.{it}.__main__" for it in ("modal", "daytona", "wandb", "kubernetes")
 )
-# What commands and controllers of tests/servers/forked.py import, mostly there by then.
-COMMANDS = (
-    "fleetctl.cli.main",
-    "fleetctl.daemon.serve",
-    "fleetctl.daemon.api",
-    "fleetctl.daemon.adoption.adopt",
-    "fleetctl.engine.engine",
-    "fleetctl.manifest",
-    "fleetctl.wiring.accounts",
-    "fleetctl.providers.modal.provider",
-    "tests.emulators.shipped",
-)
+# Modules that others add before the first start, for what they fork from the same process.
+imported_too: list[str] = []
 STOP_S_MAX = 120.0  # against a hang alone: what is killed leaves its files
 
 
@@ -73,7 +63,7 @@ class Program:
 
 def preload(context: ForkServerContext) -> None:
     """Says what the one process imports that all are forked from; it starts with the first."""
-    context.set_forkserver_preload([*EMULATORS, *COMMANDS])
+    context.set_forkserver_preload([*EMULATORS, *imported_too])
 
 
 def _run(

@@ -1,11 +1,9 @@
 """Fixtures that more than one file here uses: an emulator of each cloud for a module, what plays a
-test there, and a tally of what really began. The tests of the emulated Daytona itself have theirs
-from daytona_driving.py.
+test there, and a tally of what really began.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,12 +19,6 @@ from tests.servers.fleets import Tally
 from tests.servers.modal_calling import look_often
 
 PATIENCE_S = 120.0
-
-if [*importlib.metadata.Distribution.discover(name="daytona")]:
-    # An environment of `make sdk-bounds` has one SDK, and then the tests of that one alone.
-    from tests.servers.daytona_driving import emulator, server
-
-    __all__ = ["emulator", "server"]
 
 
 @pytest.fixture(autouse=True)

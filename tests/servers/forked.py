@@ -15,9 +15,22 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.emulators.starting import preload
+from tests.emulators.starting import imported_too, preload
 
 HANG_S = 180.0
+# What commands and controllers import, mostly there for the emulators by then.
+COMMANDS = (
+    "fleetctl.cli.main",
+    "fleetctl.daemon.serve",
+    "fleetctl.daemon.api",
+    "fleetctl.daemon.adoption.adopt",
+    "fleetctl.engine.engine",
+    "fleetctl.manifest",
+    "fleetctl.wiring.accounts",
+    "fleetctl.providers.modal.provider",
+    "tests.servers.shipped",
+)
+imported_too.extend(COMMANDS)
 
 
 class Forked:

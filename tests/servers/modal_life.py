@@ -15,8 +15,8 @@ from typing import Any
 
 from fleetctl.common.errors import FleetctlError
 from fleetctl.daemon.reach.client import ping
+from tests.emulators.driving.modal import PATIENCE_S, eventually
 from tests.servers.forked import Forked, run
-from tests.servers.modal_driving import PATIENCE_S, eventually
 from tests.soak.killing import Life
 
 # Variables that Python or the SDK reads when it is loaded: a fork has read them before.

@@ -18,7 +18,7 @@ from fleetctl.providers.daytona.runs import creates
 from fleetctl.providers.remote.runs.follower import Pace
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.servers.daytona_driving import wait_until
+from tests.emulators.driving.daytona import wait_until
 from tests.servers.daytona_fleet import Fleet, Play, played
 from tests.servers.fleets import Tally, begins
 

@@ -16,7 +16,7 @@ from fleetctl.common.errors import Unavailable
 from fleetctl.providers.daytona.interpreter import session
 from fleetctl.providers.daytona.interpreter.sandbox import CALL_S, START_SLACK_S
 from tests.emulators.daytona.running import DaytonaEmulator
-from tests.servers.modal_driving import eventually
+from tests.emulators.driving.modal import eventually
 
 
 @pytest.fixture

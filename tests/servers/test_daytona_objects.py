@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.emulators.boxes import Box
+from tests.emulators.driving.boxes import output, run
 from tests.servers.daytona_fleet import Fleet, Play
-from tests.servers.test_boxes import output, run
 
 TRIES = r"""
 import errno, json, os

@@ -21,9 +21,9 @@ from fleetctl import Interpreter
 from fleetctl.common.errors import Unavailable
 from tests.contracts.provider_worlds import eventually
 from tests.emulators.daytona.running import DaytonaEmulator
+from tests.emulators.driving.modal import eventually as soon
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.daytona_fleet import DURATIONS_S
-from tests.servers.modal_driving import eventually as soon
 
 SLOW_S = 3.0
 HANGS_S = 60.0  # a start that is to be met on its way

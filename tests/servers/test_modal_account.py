@@ -15,7 +15,7 @@ from fleetctl.engine.observe import reach
 from fleetctl.providers.modal.connection import errors
 from fleetctl.providers.modal.runs import gpu_queue
 from tests.contracts.provider_worlds import eventually
-from tests.servers.gates import gate
+from tests.emulators.driving.gates import gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 
 THREE = {"tasks": {"completions": 3}, "parallelism": 3}

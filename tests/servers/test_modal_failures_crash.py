@@ -15,9 +15,9 @@ from time import sleep
 import pytest
 
 from tests.contracts.modal_worlds import emulated
+from tests.emulators.driving.gates import gate
+from tests.emulators.driving.modal import ASKING_PAUSE_S, eventually
 from tests.emulators.modal.running import ModalEmulator
-from tests.servers.gates import gate
-from tests.servers.modal_driving import ASKING_PAUSE_S, eventually
 from tests.servers.modal_fleet import Tally
 from tests.servers.modal_life import ModalLife
 

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 
 from tests.contracts.modal_worlds import emulated
+from tests.emulators.driving.modal import ASKING_PAUSE_S, eventually
 from tests.emulators.modal.running import ModalEmulator
 from tests.emulators.modal.state import NO_ACCESS_TOKEN_ID
-from tests.servers.modal_driving import ASKING_PAUSE_S, eventually
 from tests.servers.modal_life import ModalLife, job
 
 TASK = {"python": "SUBMIT(n=1)"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.contracts.provider_worlds import eventually
-from tests.servers.gates import Gate, gate
+from tests.emulators.driving.gates import Gate, gate
 from tests.servers.modal_fleet import Fleet, Play, Tally, begins
 from tests.servers.modal_volumes import committed, made, put
 

@@ -11,9 +11,9 @@ import yaml
 
 from fleetctl.operator.mirror.wanted import APPROVE, FINALIZER
 from fleetctl.specs.kinds.registry import KINDS
+from tests.emulators.driving.gates import gate
 from tests.emulators.kubernetes.running import KubernetesEmulator
 from tests.servers import forked
-from tests.servers.gates import gate
 from tests.servers.operators import (
     ROLES,
     ROOT,

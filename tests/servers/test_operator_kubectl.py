@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.emulators.driving.kube_tools import Kube, tool
 from tests.emulators.kubernetes.running import KubernetesEmulator
-from tests.servers.kube_tools import Kube, tool
 from tests.servers.operators import (
     ROOT,
     Operator,

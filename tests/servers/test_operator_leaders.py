@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.emulators.driving.gates import gate
 from tests.emulators.kubernetes.running import KubernetesEmulator
-from tests.servers.gates import gate
 from tests.servers.operators import (
     HANG_S,
     NAMESPACE,

@@ -13,9 +13,9 @@ import yaml
 from fleetctl.gateway.rules.sleep import READY_PATH
 from tests.contracts.provider_worlds import eventually
 from tests.docs.fleet import EXAMPLES
+from tests.emulators.driving.gates import gate
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.fleets import Play
-from tests.servers.gates import gate
 from tests.servers.served_fleet import ENDPOINT, SERVER, Fleet, free_port, function, serving_on
 
 CHAT = "/v1/chat/completions"

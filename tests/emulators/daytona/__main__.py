@@ -13,8 +13,8 @@ import signal
 import sys
 from pathlib import Path
 
-from fleetctl.common.event_loop import loop_factory
 from tests.emulators.boxes import nursery_here
+from tests.emulators.loops import loop_factory
 
 from .server import Server
 from .settings import Settings

@@ -14,11 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleetctl.common.event_loop import loop_factory
 from tests.emulators.boxes import nursery_here
 from tests.emulators.kubernetes import control
 from tests.emulators.kubernetes.cluster import Cluster
 from tests.emulators.kubernetes.settings import Settings
+from tests.emulators.loops import loop_factory
 
 YOUNG_OBJECTS = 50_000  # between two collections; at Python's own 700 they take a tenth of the time
 

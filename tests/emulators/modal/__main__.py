@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleetctl.common.event_loop import loop_factory
+from tests.emulators.loops import loop_factory
 
 from .server import Emulator
 

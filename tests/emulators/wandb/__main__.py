@@ -12,7 +12,7 @@ import os
 import signal
 import stat
 
-from fleetctl.common.event_loop import loop_factory
+from tests.emulators.loops import loop_factory
 
 from .server import Server
 

@@ -14,7 +14,7 @@ from fleetctl.guest import library
 from fleetctl.guest.ship.assemble import posix_source, remote_source
 from tests.unit.guest.remote_world import Box
 
-SHELLS = [name for name in ("dash", "bash", "busybox") if shutil.which(name)]
+SHELLS = [pytest.param(name, marks=pytest.mark.needs(name)) for name in ("dash", "bash", "busybox")]
 LLM_VARIABLES = (
     *("FLEETCTL_LLM_URL", "FLEETCTL_LLM_MODEL", "FLEETCTL_LLM_MAX_FALLBACK_SHARE"),
     *("OPENAI_BASE_URL", "OPENAI_API_KEY"),

@@ -8,24 +8,13 @@ from typing import Any
 
 import yaml
 
-from fleetctl.controllers.trials import points
-from fleetctl.specs.search.distributions import NESTED, distribution_of
-
 from ..errors import Refused
+from . import points
 from .naming import global_id
 
 METHODS = ("grid", "random", "bayes", "custom")
 LIVE = ("PENDING", "RUNNING", "PAUSED")
 STATES = (*LIVE, "FINISHED", "CANCELED")
-SEED = 7  # of random points
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """For points.py. Bayes is answered as random is: which point comes next is not the subject."""
-
-    method: str
-    parameters: Mapping[str, Any]
 
 
 @dataclass(slots=True)
@@ -63,7 +52,7 @@ class Sweep:
     @property
     def expected(self) -> int | None:
         """How many runs there will be; None when they never end."""
-        ends = [points.size(self._space), self.config.get("run_cap")]
+        ends = [self._grid_size, self.config.get("run_cap")]
         known = [int(end) for end in ends if end is not None]
         return min(known) if known else None
 
@@ -72,9 +61,11 @@ class Sweep:
         return self.expected is not None and self.handed >= self.expected
 
     @property
-    def _space(self) -> Space:
-        method = self.config["method"]
-        return Space("grid" if method == "grid" else "random", self.config["parameters"])
+    def _grid_size(self) -> int | None:
+        """None for other methods."""
+        if self.config["method"] != "grid":
+            return None
+        return points.grid_size(self.config["parameters"])
 
     def configure(self, text: str) -> None:
         """Raises Refused, in the service's words as far as they are known."""
@@ -93,7 +84,9 @@ class Sweep:
     def next_point(self) -> dict[str, Any]:
         """Counts it as handed."""
         assert not self.exhausted, "whoever asks has looked whether there is one"
-        point = points.point(self._space, seed=SEED, index=self.handed)
+        # Bayes is answered as random is: which point comes next is not the subject.
+        make = points.grid_point if self.config["method"] == "grid" else points.random_point
+        point = make(self.config["parameters"], self.handed)
         self.handed += 1
         return point
 
@@ -115,13 +108,13 @@ class Sweep:
 
 def _check(parameters: Mapping[str, Any], *, grid: bool) -> None:
     for name, parameter in parameters.items():
-        if isinstance(parameter, dict) and isinstance(parameter.get(NESTED), dict):
-            _check(parameter[NESTED], grid=grid)
+        if isinstance(parameter, dict) and isinstance(parameter.get(points.NESTED), dict):
+            _check(parameter[points.NESTED], grid=grid)
             continue
-        found = distribution_of(parameter) if isinstance(parameter, dict) else None
+        found = points.distribution_of(parameter) if isinstance(parameter, dict) else None
         if found is None or any(key not in parameter for key in found.needs):
             message = f"Invalid sweep config: invalid hyperparameter configuration: {name}"
             raise Refused(400, message)
-        if grid and not found.grid:
+        if grid and not found.countable:
             message = f"Invalid sweep config: {name}: {found.name} has no countable values"
             raise Refused(400, message)
