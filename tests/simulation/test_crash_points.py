@@ -1,13 +1,12 @@
-"""Every point of a small play is a place to die: each commit and effect, and every await. A sixth
-of them a day, so that six days try all.
+"""Every point of a small play is a place to die: each commit and effect, and every await. A
+twentieth of them in `make test`, and all with --all.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
+from tests.selection import ALL
 from tests.simulation.faults import CrashAt
 from tests.simulation.runner import Options, simulate
 from tests.simulation.test_simulation import told
@@ -24,9 +23,10 @@ PLAYS = {
     "wandb": 1,
 }
 
-# Awaits are many; every n-th of them is enough in one run, and another n-th in the next play.
-STRIDE, STEP_STRIDE = 6, 66
-POINTS_MAX = 150
+# Awaits are many; every n-th of them is enough.
+STRIDES = {"commit": 20, "effect": 20, "step": 200}
+STRIDES_OF_ALL = {"commit": 1, "effect": 1, "step": 11}
+POINTS_MAX = {"commit": 150, "effect": 150, "step": 1500}
 
 
 @pytest.mark.parametrize("scenario", ["bayes", "prior"])
@@ -45,14 +45,15 @@ def test_the_controller_may_die_between_a_suggestion_and_its_trial(scenario: str
 
 
 @pytest.mark.parametrize("scenario", PLAYS)
-def test_the_controller_may_die_at_any_point_of_a_play(scenario: str) -> None:
+def test_the_controller_may_die_at_any_point_of_a_play(
+    scenario: str, request: pytest.FixtureRequest
+) -> None:
+    strides = STRIDES_OF_ALL if request.config.getoption(ALL) else STRIDES
     seed = PLAYS[scenario]
     whole = simulate(seed, Options(scenario=scenario, crashes=()))
     assert not whole.broken, told(whole)
-    today = datetime.now(UTC).date().toordinal()
-    for sort, stride in (("commit", STRIDE), ("effect", STRIDE), ("step", STEP_STRIDE)):
-        first = 1 + today * (stride // STRIDE) % stride
-        for number in range(first, min(whole.points[sort], POINTS_MAX) + 1, stride):
+    for sort, stride in strides.items():
+        for number in range(1, min(whole.points[sort], POINTS_MAX[sort]) + 1, stride):
             crashes = (CrashAt(sort=sort, number=number),)
             outcome = simulate(seed, Options(scenario=scenario, crashes=crashes))
             assert not outcome.broken, f"dying at {sort} {number}: {told(outcome)}"
