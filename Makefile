@@ -1,6 +1,7 @@
 # Everything a person or CI runs here. `make setup` once; every other target does it when it is needed.
 
 SEEDS ?= 2000
+LIVES ?= 100000
 KILLS ?= 1000
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
@@ -11,11 +12,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 UV := $(firstword $(wildcard $(BIN)/uv) $(shell command -v uv))
 # Tests and measurements keep away from the state of who runs them; the demo leaves its sweep where
 # the next command looks.
-unit emulators bench simulate soak live-modal live-daytona live-kubernetes test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+unit emulators test-all bench simulate soak live-modal live-daytona live-kubernetes test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test lint unit emulators docs reference image bench simulate soak live-modal \
+.PHONY: help setup demo check test test-all needs lint unit emulators docs reference image bench simulate soak live-modal \
 	live-daytona live-kubernetes sdk-bounds oracle test-frameworks lock clean
 
 help:
@@ -23,6 +24,8 @@ help:
 	@echo "make demo      a real sweep on this machine, to its best trial"
 	@echo "make check     a minute: linters, types, imports, most unit and property tests, 200 lives"
 	@echo "make test      all that, and every other test"
+	@echo "make test-all  everything there is, in hours; docs/reference/track-record.md has the last run"
+	@echo "make needs     installs the programs that tests need, by apt-get"
 	@echo "make emulators  the emulators' own suite; make test runs it when they have changed"
 	@echo "make docs      the documentation as pages below site/"
 	@echo "make reference what docs/reference, specs/schemas and deploy have from the code"
@@ -121,6 +124,14 @@ emulators: setup
 # The linters take half a minute of one core, beside the tests; each must be well.
 test: setup
 	@$(MAKE) --no-print-directory -j2 lint unit
+
+# Hours; what has passed at this commit is not run again, unless AGAIN=1. PARTS="lives mutants": some.
+test-all: setup
+	$(BIN)/python -m tests.record --lives $(LIVES) $(if $(AGAIN),--again) $(PARTS)
+
+# Programs that tests need and this machine lacks, by apt-get.
+needs: setup
+	$(BIN)/python -m tests.needs
 
 # The image is built of these without a network.
 image: setup

@@ -19,6 +19,9 @@ from fleetctl.controllers.vocabulary.status_keys import sentences
 from fleetctl.manifest.hints.fields import Field, manifest_field
 from fleetctl.manifest.schemas import DOCUMENTS
 from tests.docs.fleet import ROOT
+from tests.record.page import render_page
+from tests.record.parts import parts
+from tests.record.results import PAGE, load_record
 
 HOME = ROOT / "docs" / "reference"
 NOTE = "<!-- Written by `make reference`; edit the code, not this page. -->"
@@ -31,6 +34,7 @@ def pages() -> dict[Path, str]:
     found[HOME / "verbs.md"] = _verbs()
     found[HOME / "reasons.md"] = _reasons()
     found[HOME / "status.md"] = _status()
+    found[PAGE] = render_page(load_record(), parts(lives=0))
     return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,13 +31,19 @@ def run(*words: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # In a copy: what a build leaves behind would be part of the next one.
-    place, source = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("source")
-    for name in ("fleetctl", "specs", "controllers"):
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy: what a build leaves behind would be part of the next one."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("fleetctl", "specs", "controllers", "requirements"):
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=COMPILED)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE", "Makefile"):
         shutil.copy(ROOT / name, source)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
     build = ("wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index", "-w", place)
     run(sys.executable, "-m", "pip", *build, source, cwd=place)
     (found,) = place.glob("*.whl")
@@ -75,6 +83,31 @@ def test_the_python_example_of_the_docs_runs_there(project: Path, tmp_path: Path
     (project / "example.py").write_text(example)
     env = {**os.environ, "FLEETCTL_HOME": str(tmp_path / "home")}
     assert run("env/bin/python", "example.py", cwd=project, env=env).strip() == "3"
+
+
+def test_the_demo_installs_what_a_user_needs_and_no_more(project: Path, source: Path) -> None:
+    run("make", "-s", ".demo/ready", f"UV={UV}", f"PYTHON={sys.executable}", cwd=source)
+    assert run(".demo/bin/fleetctl", "version", cwd=source).startswith("fleetctl ")
+    listed = run(
+        UV, "pip", "list", "-q", "--python", ".demo/bin/python", "--format=json", cwd=source
+    )
+    pins = (ROOT / "requirements/core.txt").read_text("utf-8")
+    core = set(re.findall(r"^([a-z0-9-]+)==", pins, re.MULTILINE))
+    assert {it["name"] for it in json.loads(listed)} == {*core, "fleetctl", "setuptools", "uv"}
+
+
+def test_one_command_needs_no_installation(project: Path, wheel: Path, tmp_path: Path) -> None:
+    """`uvx`, from the wheel; that of `project` has put what it requires into uv's cache."""
+    uvx = (UV, "tool", "run", "--offline", "--python", sys.executable, "--from", wheel)
+    pins = ("--constraints", ROOT / "requirements/core.txt")
+    env = {**os.environ, "FLEETCTL_HOME": str(tmp_path / "home"), "UV_TOOL_DIR": str(tmp_path)}
+    try:
+        ran = run(*uvx, *pins, "fleetctl", "run", "--", "echo", "hello", cwd=tmp_path, env=env)
+        assert ran == "hello\n"
+        code = "import fleetctl; print(fleetctl.__file__)"
+        assert str(ROOT) not in run(*uvx, *pins, "python", "-c", code, cwd=tmp_path, env=env)
+    finally:
+        run(*uvx, *pins, "fleetctl", "down", cwd=tmp_path, env=env)
 
 
 def test_a_manifest_is_applied_there(project: Path, tmp_path: Path) -> None:
