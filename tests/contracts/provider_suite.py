@@ -33,7 +33,12 @@ WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 class ProviderSuite(
     ProviderOutputs, ProviderMetrics, ProviderWandb, ProviderCheckpoints, ProviderServices
 ):
-    """`world` builds the provider; nothing else is asked of a subclass."""
+    """`world` builds the provider; nothing else is asked of a subclass.
+
+    whole: `make test` runs all tests of the suite, and not only those of the seam (conftest.py).
+    """
+
+    whole = True
 
     def world(self, tmp_path: Path) -> World:
         raise NotImplementedError

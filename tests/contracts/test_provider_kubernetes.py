@@ -25,6 +25,8 @@ def emulator() -> Iterator[KubernetesEmulator]:
 
 
 class TestKubernetes(ProviderAnswers, ProviderSuite):
+    whole = False
+
     @pytest.fixture(autouse=True)
     def _emulator(self, emulator: KubernetesEmulator) -> None:
         self.emulator = emulator

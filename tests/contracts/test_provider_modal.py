@@ -25,6 +25,8 @@ def emulator() -> Iterator[ModalEmulator]:
 
 
 class OnModal(ProviderSuite):
+    whole = False
+
     @pytest.fixture(autouse=True)
     def _emulator(self, emulator: ModalEmulator) -> None:
         self.emulator = emulator

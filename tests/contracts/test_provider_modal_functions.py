@@ -29,6 +29,8 @@ def emulator() -> Iterator[ModalEmulator]:
 
 
 class TestModalFunctions(ProviderSuite):
+    whole = False
+
     test_a_start_whose_first_answer_was_lost_makes_one_sandbox = None
     test_only_what_carries_our_tag_is_listed_and_stopped = None
     test_a_listed_sandbox_can_be_stopped_with_nothing_but_its_handle = None

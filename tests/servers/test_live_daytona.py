@@ -32,6 +32,7 @@ def run(env: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.only_all(reason="whole runs of the checks of real services, against emulators")
 def test_it_runs_the_suite_measures_what_is_guessed_and_leaves_nothing() -> None:
     with DaytonaEmulator() as emulator:
         emulator.scale(8.0)  # a TTL is a minute at least
@@ -51,6 +52,7 @@ def test_it_runs_the_suite_measures_what_is_guessed_and_leaves_nothing() -> None
     assert set(built) <= {"removing"}
 
 
+@pytest.mark.only_all(reason="whole runs of the checks of real services, against emulators")
 def test_a_test_that_fails_there_fails_it_and_still_leaves_nothing() -> None:
     with DaytonaEmulator() as emulator:
         emulator.fault(operation="createVolume", status=403, count=1000)

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 SOME = "volume_outlives or machine_died_is_lost"
 
 
+@pytest.mark.only_all(reason="whole runs of the checks of real services, against emulators")
 @pytest.mark.parametrize("spoilt", [False, True], ids=["well", "spoilt"])
 def test_it_runs_the_suite_and_leaves_nothing(spoilt: bool) -> None:
     with KubernetesEmulator() as emulator:

@@ -29,6 +29,7 @@ def run(env: Mapping[str, str], *words: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.only_all(reason="whole runs of the checks of real services, against emulators")
 def test_it_runs_the_suite_measures_what_is_guessed_and_leaves_nothing(tmp_path: Path) -> None:
     with ModalEmulator(tmp_path / "service") as emulator:
         done = run(emulator.env, "-k", SOME)
@@ -47,6 +48,7 @@ def test_it_runs_the_suite_measures_what_is_guessed_and_leaves_nothing(tmp_path:
     assert {app["environment"][:14] for app in state["apps"]} == {"fleetctl-live-"}
 
 
+@pytest.mark.only_all(reason="whole runs of the checks of real services, against emulators")
 def test_a_test_that_fails_there_fails_it_and_still_leaves_nothing(tmp_path: Path) -> None:
     with ModalEmulator(tmp_path / "service") as emulator:
         emulator.do("fault", rpc="VolumeGetOrCreate", status="INTERNAL", count=1000)
