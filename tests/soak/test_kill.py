@@ -1,4 +1,4 @@
-"""P1, P2 and P4 against a real controller that is killed 100 times, and a training on two nodes
+"""P1, P2 and P4 against a real controller that is killed 40 times, and a training on two nodes
 whose controller, nodes and supervisor are; `make soak` does more.
 """
 
@@ -12,7 +12,7 @@ from tests.inside import show_checkout
 from tests.soak.killing import live_through
 from tests.soak.training import train_through
 
-KILLS = 50  # in each of two lives, which run beside each other
+KILLS = 20  # in each of two lives, which run beside each other
 
 
 @pytest.mark.parametrize("seed", [1, 2])

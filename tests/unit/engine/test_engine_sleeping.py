@@ -41,10 +41,10 @@ async def test_what_is_over_is_in_the_store_alone_until_somebody_wishes_more() -
 
 
 async def test_neither_a_restart_nor_a_scan_reads_what_is_over() -> None:
-    """Counted in function calls and in statements, for none and for 300."""
+    """Counted in function calls and in statements, for none and for 30."""
     calls: list[tuple[int, int]] = []
     statements: list[list[str]] = []
-    for over in (0, 300):
+    for over in (0, 30):
         async with Fleet() as fleet:
             for number in range(over):
                 await finish(fleet, f"over-{number}")
