@@ -16,13 +16,13 @@ unit emulators test-all bench simulate soak live-modal live-daytona live-kuberne
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo check test test-all needs lint unit emulators docs reference image bench simulate soak live-modal \
+.PHONY: help setup demo check test test-all needs lint quick-tests quick-lives unit emulators docs reference image bench simulate soak live-modal \
 	live-daytona live-kubernetes sdk-bounds oracle test-frameworks lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
 	@echo "make demo      a real sweep on this machine, to its best trial"
-	@echo "make check     a minute: linters, types, imports, most unit and property tests, 200 lives"
+	@echo "make check     45 s: linters, types, imports, most unit and property tests, 200 lives"
 	@echo "make test      all that, and every other test"
 	@echo "make test-all  everything there is, in hours; docs/reference/track-record.md has the last run"
 	@echo "make needs     installs the programs that tests need, by apt-get"
@@ -92,15 +92,25 @@ lint: setup
 	$(BIN)/lint-imports
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q -d .site
 
-# What one runs while one works: a minute on two cores. Left to `make test` are the unit tests that
-# start guests, supervisors, interpreters and whole commands by the hundred.
-LEFT := unit/guest unit/interpreter unit/providers unit/stores/test_stores_faults.py \
-	unit/manifest/test_manifest_hostile.py \
-	$(addprefix unit/cli/test_cli_,doctor.py fuzz.py hostile.py)
+# What one runs while one works, in three quarters of a minute on two cores. Left to `make test` are
+# the unit tests that start guests, supervisors, interpreters and whole commands by the hundred, and
+# those of the tests' own machinery.
+LEFT := unit/guest unit/interpreter unit/providers unit/operator/test_operator_crds.py \
+	unit/gateway/test_process.py unit/planning/test_planning_review.py \
+	unit/manifest/test_manifest_hostile.py unit/engine/test_engine_sleeping.py \
+	$(addprefix unit/stores/test_stores_,faults.py opening.py) \
+	$(addprefix unit/cli/test_cli_,completion.py copying.py doctor.py eventloop.py fuzz.py \
+		hostile.py hung.py imports.py state_lost.py streams.py) \
+	$(addprefix unit/test_,emulators.py guards.py needs.py order.py program.py)
 
-check: lint
-	$(BIN)/python -m tests.workers 3 --dist loadgroup tests/unit tests/properties \
-		$(addprefix --ignore tests/,$(LEFT))
+check: setup
+	@$(MAKE) --no-print-directory -j3 lint quick-tests quick-lives
+
+quick-tests: setup
+	$(BIN)/python -m tests.workers 3 --dist loadgroup --hypothesis-profile check tests/unit \
+		tests/properties $(addprefix --ignore tests/,$(LEFT))
+
+quick-lives: setup
 	$(BIN)/python -m tests.simulation 200
 
 # Offline: the theme brings its scripts, and no font is fetched.

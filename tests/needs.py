@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -62,6 +63,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line of what is to be installed, and one of what was skipped for another reason."""
     reports = terminalreporter.getreports("skipped")
     lines = [it.longrepr[2] for it in reports if isinstance(it.longrepr, tuple)]
     found = [match for line in lines if (match := _SKIPPED.match(line))]
@@ -71,6 +73,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             f"{len(found)} tests were skipped for want of {', '.join(missing)}: "
             f"{install_command(missing)}"
         )
+    others = Counter(line.removeprefix("Skipped: ") for line in lines if not _SKIPPED.match(line))
+    if others:
+        reasons = "; ".join(f"{count} as {reason}" for reason, count in others.most_common())
+        terminalreporter.write_line(f"{others.total()} tests were skipped: {reasons}")
 
 
 def install_missing() -> int:

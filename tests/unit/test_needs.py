@@ -41,6 +41,9 @@ def test_that_finds_out():
 @pytest.mark.needs("bash")
 def test_that_runs_here(): ...
 
+def test_of_another_kernel():
+    pytest.skip("this kernel mounts nothing")
+
 @pytest.mark.only_all(reason="on every backend")
 @pytest.mark.parametrize("number", range(3))
 def test_that_is_dear(number): ...
@@ -69,8 +72,9 @@ def test_one_line_has_the_command_for_all_that_is_missing(cases: Path) -> None:
     out = run(cases, "-p", "no:xdist")
     command = f"{install_command([])} its-package"
     assert f"2 tests were skipped for want of no-such-program: {command}\n" in out
+    assert "1 tests were skipped: 1 as this kernel mounts nothing\n" in out
     assert f"{LEFT_OUT}\n" in out
-    assert "1 passed, 2 skipped, 4 deselected" in out
+    assert "1 passed, 3 skipped, 4 deselected" in out
 
 
 def test_workers_report_the_same(cases: Path) -> None:
@@ -81,7 +85,7 @@ def test_workers_report_the_same(cases: Path) -> None:
 
 def test_where_all_is_to_be_there_a_test_that_lacks_something_fails(cases: Path) -> None:
     out = run(cases, "--all", "-p", "no:xdist", variables={VARIABLE: EVERYTHING})
-    assert "1 failed, 5 passed, " in out and "1 error" in out and "skipped" not in out
+    assert "1 failed, 5 passed, " in out and "1 error" in out and "for want of" not in out
     assert "only:" not in out
 
 
