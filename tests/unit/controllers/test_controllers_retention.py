@@ -64,7 +64,8 @@ limits = st.builds(
 def test_no_more_goes_than_must_and_no_less(items: list[Item], wanted: Limits) -> None:
     found = decide(items, wanted, NOW_S)
     goes = {it.item.key for it in found.goes}
-    newest = sorted(items, key=lambda it: (it.used_s, it.key))[len(items) - wanted.keep_last :]
+    oldest_first = sorted(items, key=lambda it: (it.used_s, it.key))
+    newest = oldest_first[max(len(items) - wanted.keep_last, 0) :]
     left = [it for it in items if it.key not in goes]
     free = [it for it in left if not it.held and it not in (newest if wanted.keep_last else [])]
     assert not any(it.item.held for it in found.goes)
