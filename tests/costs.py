@@ -2,8 +2,9 @@
 `python -m tests.costs FILE` prints the dearest files and tests of such a record.
 
 Each worker of pytest-xdist appends one JSON line a test: node id, wall seconds, CPU seconds of the
-worker itself and of the children that it waited for during the test. A process that outlives its
-test, such as an emulator that a session shares, counts for the test in which it ends.
+worker itself, of the children that it waited for during the test, and of the emulators that ended
+in it. A process that outlives its test, such as an emulator that a file shares, counts for the test
+in which it ends; one that nobody waits for, such as a supervisor of provider `local`, for none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ class CostRecorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        before, began_s = os.times(), time.monotonic()
+        before, emulators_s, began_s = os.times(), read_emulators_cpu(), time.monotonic()
         result: Any = yield
         after = os.times()
         cost = {
@@ -46,9 +48,23 @@ class CostRecorder:
                 - before.children_system,
                 3,
             ),
+            "emulators_s": round(read_emulators_cpu() - emulators_s, 3),
         }
         os.write(self._file, (json.dumps(cost) + "\n").encode())
         return result
+
+
+def read_emulators_cpu() -> float:
+    """Returns the CPU seconds of the process that forks the emulators, and of those that ended."""
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if pid is None:
+        return 0.0
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+
+
+def sum_cpu(cost: dict[str, Any]) -> float:
+    return float(cost["self_s"] + cost["children_s"] + cost.get("emulators_s", 0.0))
 
 
 def read_costs(path: Path) -> list[dict[str, Any]]:
@@ -61,7 +77,7 @@ def sum_costs(costs: list[dict[str, Any]], by_file: bool) -> list[tuple[str, int
     for cost in costs:
         name = cost["test"].partition("::")[0] if by_file else cost["test"]
         tests, wall_s, cpu_s = sums[name]
-        cpu_s += cost["self_s"] + cost["children_s"]
+        cpu_s += sum_cpu(cost)
         sums[name] = (tests + 1, wall_s + cost["wall_s"], cpu_s)
     rows = [(name, *figures) for name, figures in sums.items()]
     return sorted(rows, key=lambda row: -row[3])
@@ -69,7 +85,7 @@ def sum_costs(costs: list[dict[str, Any]], by_file: bool) -> list[tuple[str, int
 
 def print_costs(path: Path, rows: int) -> None:
     costs = read_costs(path)
-    total_s = sum(cost["self_s"] + cost["children_s"] for cost in costs)
+    total_s = sum(map(sum_cpu, costs))
     wall_s = sum(cost["wall_s"] for cost in costs)
     print(f"{len(costs)} tests, {wall_s:.0f} s of all workers, {total_s:.0f} s of CPU")
     for by_file in (True, False):
