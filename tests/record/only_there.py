@@ -42,7 +42,7 @@ def collect_only_there() -> tuple[OnlyThere, ...]:
 def main(path: str) -> None:
     collector = ReasonCollector()
     with contextlib.redirect_stdout(sys.stderr):
-        code = pytest.main(["--collect-only", "-qqq", "--no-summary", ALL], plugins=[collector])
+        code = pytest.main(["--collect-only", "-qqq", ALL], plugins=[collector])
     if code != pytest.ExitCode.OK:
         sys.exit(f"the tests cannot be collected: {code}")
     Path(path).write_text(json.dumps(collector.counts), "utf-8")
