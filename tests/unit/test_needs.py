@@ -89,6 +89,14 @@ def test_where_all_is_to_be_there_a_test_that_lacks_something_fails(cases: Path)
     assert "only:" not in out
 
 
+def test_without_apt_the_installation_fails_with_the_command(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "tests.needs"]
+    env = {"PATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=TESTS.parent, env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"is not there; install: {install_command(PACKAGES)}\n" in done.stderr
+
+
 def test_each_program_of_the_table_is_one_that_some_test_needs() -> None:
     texts = [path.read_text("utf-8") for path in TESTS.rglob("*.py") if path.name != "needs.py"]
     lines = [line for text in texts for line in re.findall(r".*(?:needs|require)\(.*", text)]

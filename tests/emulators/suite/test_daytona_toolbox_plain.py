@@ -191,7 +191,8 @@ def test_a_file_may_come_before_its_path(ask: Ask, emulator: Place, sandbox: San
 def test_the_environment_can_lose_variables_by_their_values(ask: Ask, sandbox: Sandbox) -> None:
     sandbox.update_env({"ONE": "secret:1", "TWO": "secret:2", "KEPT": "plain"})
     assert ask("POST", "/env", {"set": {"TWO": "new"}, "unsetValuePrefix": "secret:"})[0] == 200
-    assert sandbox.process.exec("echo [$ONE] [$TWO] [$KEPT]").result == "[] [new] [plain]\n"
+    shown = sandbox.process.exec('echo "[$ONE] [$TWO] [$KEPT]"').result
+    assert shown == "[] [new] [plain]\n"
     assert ask("POST", "/init", {"token": "x"})[0] == 200
     assert sandbox.get_user_home_dir() == "/home/daytona"
 

@@ -55,11 +55,11 @@ def test_the_sandbox_begins_in_its_users_home(sandbox: Sandbox) -> None:
 def test_the_environment_changes_for_processes_that_start_later(sandbox: Sandbox) -> None:
     sandbox.process.create_session("before")
     sandbox.update_env({"ADDED": "yes"}, unset=["GIVEN"])
-    ask = SessionExecuteRequest(command="echo [$ADDED] [$GIVEN]")
+    ask = SessionExecuteRequest(command='echo "[$ADDED] [$GIVEN]"')
     assert sandbox.process.execute_session_command("before", ask).stdout == "[] [1]\n"
     sandbox.process.create_session("after")
     assert sandbox.process.execute_session_command("after", ask).stdout == "[yes] []\n"
-    assert sandbox.process.exec("echo [$ADDED] [$GIVEN]").result == "[yes] []\n"
+    assert sandbox.process.exec('echo "[$ADDED] [$GIVEN]"').result == "[yes] []\n"
     assert sandbox.process.exec("echo $ADDED", env={"ADDED": "other"}).result == "other\n"
 
 
