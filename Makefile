@@ -12,12 +12,12 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.14; 
 UV := $(firstword $(wildcard $(BIN)/uv) $(shell command -v uv))
 # Tests and measurements keep away from the state of who runs them; the demo leaves its sweep where
 # the next command looks.
-unit emulators test-all bench simulate soak live-modal live-daytona live-kubernetes test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
+unit emulators test-all bench simulate soak mutants live-modal live-daytona live-kubernetes test-frameworks: export FLEETCTL_HOME ?= $(CURDIR)/.fleetctl
 # Else each of the thousands of Pythons that tests start would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup demo check test test-all needs lint quick-tests quick-lives unit emulators docs reference image bench simulate soak live-modal \
-	live-daytona live-kubernetes sdk-bounds oracle test-frameworks lock clean
+	live-daytona live-kubernetes sdk-bounds oracle test-frameworks mutants lock clean
 
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
@@ -31,6 +31,7 @@ help:
 	@echo "make reference what docs/reference, specs/schemas and deploy have from the code"
 	@echo "make bench     the measured table of docs/reference/figures.md"
 	@echo "make simulate  SEEDS=$(SEEDS) simulated lives of the engine, with crashes and faults"
+	@echo "make mutants   faults of the product, each against the test that must fail; minutes"
 	@echo "make soak      KILLS=$(KILLS) times kill -9 of a real controller, then of all of a training"
 	@echo "make sdk-bounds  each cloud's tests with the oldest and the newest SDK that its extra allows"
 	@echo "make test-frameworks  real Hugging Face, Lightning, Orbax, Ray, dspy; needs a registry, minutes"
@@ -157,6 +158,10 @@ simulate: setup
 
 soak: setup
 	$(BIN)/python -m tests.soak $(KILLS)
+
+# Each in a copy of the tree, by the test that it names; see tests/mutants/README.md.
+mutants: setup
+	$(BIN)/python -m tests.mutants
 
 # SDK=modal: of that one alone. Needs a registry, and minutes.
 sdk-bounds: setup

@@ -54,3 +54,16 @@ class TestKubernetes(ProviderAnswers, ProviderSuite):
             assert world.living() == 1
 
         story(told)(self, tmp_path)
+
+    def test_a_create_whose_lost_reply_made_nothing_waits_as_the_server_asks(
+        self, tmp_path: Path
+    ) -> None:
+        async def told(_: object, world: KubernetesWorld) -> None:
+            world.emulator.fault(verb="create", resource="jobs", code=503, retry_after_s=30)
+            with pytest.raises(Unavailable, match="cannot be made") as raised:
+                await world.start(python("pass"))
+            assert (raised.value.retry_after_s, raised.value.perhaps_made) == (30.0, True)
+            assert str(raised.value).count("cannot be made") == 1
+            assert world.living() == 0
+
+        story(told)(self, tmp_path)

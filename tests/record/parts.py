@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 from collections.abc import Callable
@@ -51,7 +50,7 @@ def count_nothing(output: str) -> str:
 def parts(lives: int) -> list[Part]:
     """In the order in which they run: what fails soonest and most often first."""
     cores = os.cpu_count() or 1
-    found = [
+    return [
         Part("lint", "linters, types, import contracts, the pages", "make lint", count_nothing),
         Part("tests", "what `make test` runs", "make unit", count_passed),
         Part(
@@ -101,5 +100,3 @@ def parts(lives: int) -> list[Part]:
             why="hours; `make check` and `make test` play the first of them",
         ),
     ]
-    there = importlib.util.find_spec("tests.mutants") is not None
-    return [part for part in found if there or part.name != "mutants"]

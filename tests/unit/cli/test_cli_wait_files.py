@@ -1,8 +1,11 @@
-"""`wait -f` means the objects that the files name, as `apply -f` and `delete -f` do."""
+"""`wait -f` means the objects that the files name, as `apply -f` and `delete -f` do; and what its
+exit code says.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +13,10 @@ import pytest
 
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
+from fleetctl.common.clock import SystemClock
+from fleetctl.controllers.model import Resource
 from fleetctl.daemon.reach import spawn
+from fleetctl.stores.sqlite.store import open_store
 from tests.unit.cli.ending import end
 
 JOB = """
@@ -48,3 +54,25 @@ def test_wait_f_waits_for_what_the_files_name_and_for_nothing_else(tmp_path: Pat
     assert code == 124 and "batchjob/stands" in talk
     code, _, talk = run("wait", "-f", str(ends), "-f", str(stands), "--timeout", "0.1s")
     assert code == 124 and "batchjob/stands" in talk and "batchjob/ends" not in talk
+
+
+@pytest.mark.parametrize(
+    ("phase", "goal", "code"),
+    [
+        ("Succeeded", "succeeded", 0),
+        ("Failed", "finished", 0),
+        ("Failed", "succeeded", 1),
+        ("Succeeded", "failed", 1),
+    ],
+)
+def test_a_goal_that_can_no_longer_be_met_is_an_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, goal: str, code: int
+) -> None:
+    monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path))
+    status = json.dumps({"observedGeneration": 1, "phase": phase})
+    store = open_store(tmp_path, SystemClock())
+    with store.transaction():
+        row = Resource("u", "BatchJob", "a", 1, 0, "{}", status, {}, {}, 1.0)
+        store.resources.put(row, expected_version=None)
+    store.close()
+    assert run("wait", "job/a", f"--for={goal}")[0] == code

@@ -10,6 +10,9 @@ import pytest
 from fleetctl.cli.report.graphs.text import rows
 from fleetctl.controllers.depends.edges import Node, circle_from, edges_in, edges_of
 from fleetctl.controllers.depends.results import Rows, rows_in
+from fleetctl.controllers.depends.standing import State, standing
+from fleetctl.controllers.model import Resource
+from fleetctl.specs.blocks.depends import Dependency
 from fleetctl.specs.kinds.registry import KINDS, dump_spec
 from fleetctl.views.graph import Graph, graph, layers
 from fleetctl.views.graph import Node as Drawn
@@ -76,6 +79,26 @@ def test_a_chain_of_ten_thousand_is_walked() -> None:
         return [("BatchJob", str((number + 1) % 10_000))]
 
     assert len(circle_from(("BatchJob", "0"), next_of)) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("generation", "phase", "state"),
+    [
+        (2, "Succeeded", State.MET),
+        (1, "Succeeded", State.WAITING),  # of the spec before
+        (1, "Failed", State.WAITING),
+        (2, "Running", State.WAITING),
+        (2, "Failed", State.FAILED),
+        (2, "Skipped", State.SKIPPED),
+    ],
+)
+def test_a_dependency_stands_as_it_came_out_under_its_present_spec(
+    generation: int, phase: str, state: State
+) -> None:
+    status = json.dumps({"observedGeneration": generation, "phase": phase})
+    row = Resource("u", "BatchJob", "a", 2, 1, "{}", status, {}, {}, 1.0)
+    found = standing(Dependency(job="a"), "default", row)
+    assert found.state is state
 
 
 def test_what_was_taken_is_read_back() -> None:

@@ -366,6 +366,17 @@ def test_a_deleted_job_is_not_dropped_while_a_sandbox_of_it_is_open() -> None:
     assert [type(action) for action in play.turn().actions] == [Drop]
 
 
+def test_a_deleted_job_with_nothing_but_an_open_sandbox_waits_for_its_end() -> None:
+    play = Play(job(completions=2, parallelism=1, sandbox={"reuse": "all"}))
+    play.turn()
+    play.succeed(0, sandbox_open=True)
+    play.deleted, play.swept = True, True
+    for _ in range(2):
+        assert {type(action) for action in play.turn().actions} == {CloseSandbox}
+    play.confirm()
+    assert [type(action) for action in play.turn().actions] == [Drop]
+
+
 @pytest.mark.parametrize(
     ("fields", "events"),
     [

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from fleetctl.common.errors import Unavailable
+from fleetctl.controllers.kinds.notices.message import Message
 from fleetctl.engine.execute.secrets import Found
 from fleetctl.engine.kinds.notices.delivery import Send
 from fleetctl.notices import request
 from fleetctl.notices import send as sending
+from fleetctl.notices.outcome import TAKEN, Outcome
 from fleetctl.notices.send import send
 from tests.emulators.sink import CUT, HANG, Sink
 from tests.unit.engine.fake_remote import Remote, RemoteKeeper, job
@@ -290,6 +292,30 @@ async def test_many_ends_at_once_come_as_few_messages_and_none_is_missing(sink: 
         ]
         assert len(ids) == len(set(ids)) == len(names)
         assert len(sink.requests) <= 12
+
+
+async def test_many_that_were_not_taken_together_come_again_together_under_their_id() -> None:
+    messages: list[Message] = []
+
+    async def send_late(sink: object, values: object, message: Message, *, now_s: float) -> Outcome:
+        """As a sink that answers nothing to a message of many, until it has come twice."""
+        messages.append(message)
+        tries = [it for it in messages if it.id == message.id]
+        return Outcome("no answer") if len(message.bodies) > 1 and len(tries) < 2 else TAKEN
+
+    names = [f"j{number}" for number in range(30)]
+    async with Fleet(send=send_late) as world:
+        for name in names:
+            await world.apply("BatchJob", name, told(webhook={"url": "http://127.0.0.1:9/hook"}))
+        for name in names:
+            world.local.finish(0, of=f"batchjob/{name}")
+        await until(world, lambda: delivered(world) == len(names), step_s=30.0)
+    many = [it for it in messages if len(it.bodies) > 1]
+    ids_of = {it.id: {body["id"] for body in it.bodies} for it in many}
+    assert many
+    for message in messages:
+        together = [them for them in ids_of.values() if message.bodies[0]["id"] in them]
+        assert together in ([], [{body["id"] for body in message.bodies}])
 
 
 # Who is told

@@ -14,7 +14,7 @@ from fleetctl.daemon.verbs import Verbs
 from fleetctl.engine.execute.orphan_sweep import sweep
 from fleetctl.engine.observe.reach import watch_reach
 from fleetctl.providers.contract.base import RunRef, RunRequest
-from tests.unit.engine.fake_world import CONTRACT, SECOND_LOOK_S, Fleet, tasks
+from tests.unit.engine.fake_world import CONTRACT, HANG, SECOND_LOOK_S, Box, Fleet, tasks
 
 KEY = Unavailable(
     "Daytona does not accept the key", reason="KeyRefused", hint="export a new one", account=True
@@ -319,6 +319,34 @@ async def test_gone_is_not_believed_while_a_start_is_under_way() -> None:
         for _ in range(3):
             await seen_later(fleet, BOUND_S, run.name)
         assert fleet.runs("job")[0].state is RunState.LOST
+
+
+async def test_what_a_start_without_an_answer_may_have_made_is_waited_for_and_ended() -> None:
+    async with Fleet(contract=LAGGING) as fleet:
+        fleet.local.script["start"] = [HANG]
+        await fleet.apply("BatchJob", "job", tasks(1))
+        [run] = fleet.runs("job")
+        answered, observe = asyncio.Event(), fleet.local.observe
+
+        async def slowly(refs: Sequence[RunRef]) -> Sequence[Observation]:
+            seen = await observe(refs)
+            await answered.wait()
+            return seen
+
+        fleet.local.observe = slowly  # type: ignore[method-assign]
+        await seen_later(fleet, 0, run.name)
+        await fleet.later(BOUND_S / 2)
+        await fleet.delete("BatchJob", "job")  # the start is given up, and may take effect yet
+        answered.set()  # with what was seen before that
+        await fleet.settle()
+        await seen_later(fleet, BOUND_S / 2, run.name)
+        await fleet.later(BOUND_S / 2 - 1)
+        fleet.local.boxes[run.name] = Box(run.name, run.uid, fleet.clock.time_s, working=run.name)
+        fleet.local.orders[run.name] = fleet.local.requests[run.name]
+        for _ in range(4):
+            await seen_later(fleet, BOUND_S, run.name)
+        assert fleet.names() == []
+        assert not fleet.local.boxes[run.name].alive
 
 
 # -- orphans and leaving ---------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ def test_values_come_from_the_controllers_environment(store: SqliteStore) -> Non
     assert SecretValues(store, {"KEY": VALUE, "OTHER": "x"}).resolve(("keys",)).values == {
         "KEY": VALUE
     }
+
+
+def test_a_secret_is_that_of_the_namespace_that_asks(store: SqliteStore) -> None:
+    for number, (namespace, variable) in enumerate((("default", "THEIRS"), ("team", "KEY"))):
+        text = dump_spec(KINDS["Secret"].spec.model_validate({"fromEnv": [variable]}))
+        row = Resource(f"u{number}", "Secret", "keys", 1, 0, text, "", {}, {}, 1.0)
+        with store.transaction():
+            store.resources.put(replace(row, namespace=namespace), expected_version=None)
+    values = SecretValues(store, {"KEY": VALUE, "THEIRS": "another"})
+    assert values.resolve(("keys",), "team").values == {"KEY": VALUE}
+    with pytest.raises(Unavailable, match="secret/keys -n other is not declared"):
+        values.resolve(("keys",), "other")
 
 
 def test_what_an_apply_brought_is_preferred(store: SqliteStore) -> None:

@@ -11,7 +11,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
+
 from fleetctl.apply.write import commit
+from fleetctl.common.errors import Refused
+from fleetctl.daemon.verbs import Verbs
 from fleetctl.tracking.kept_by import kept_by
 from tests.unit.engine.fake_remote import Remote, RemoteKeeper, job
 from tests.unit.engine.fake_world import Fleet
@@ -207,6 +211,18 @@ async def test_data_goes_with_consent_alone() -> None:
         await world.later(60.0)
         assert world.status("fleet")["reason"] == "NeedsConsent"
         assert "data" in world.names()
+
+
+async def test_what_a_source_keeps_is_changed_by_hand_only_where_that_is_said() -> None:
+    async with kept({"a.yaml": job("a")}) as (world, _):
+        request = {"keys": ["batchjob/a"]}
+        with pytest.raises(Refused, match=r"batchjob/a is kept by source/fleet: `a\.yaml:1`"):
+            await Verbs(world.engine.state).delete(request)
+        await world.settle()
+        assert jobs(world) == {"a": 1}
+        await Verbs(world.engine.state).delete({**request, "override": True})
+        await world.settle()
+        assert jobs(world) == {}
 
 
 async def test_two_sources_that_claim_one_object_are_both_named() -> None:

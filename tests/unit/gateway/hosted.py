@@ -1,7 +1,9 @@
 """The gateway in the loop of the test, where it is no matter that it is a process of its own."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 
 from fleetctl.gateway.endpoints import Endpoint
@@ -27,3 +29,14 @@ class Hosted(Gateway):
 
 def hosting(directory: Path, *servers: Model) -> AbstractAsyncContextManager[Hosted]:
     return before(Hosted(directory), *servers)
+
+
+@contextmanager
+def no_room_for_the_ledger(directory: Path) -> Iterator[None]:
+    """Its rows are refused, as by a full disk."""
+    db = sqlite3.connect(directory / "ledger.db", isolation_level=None)
+    refuse = "create trigger full before insert on used begin select raise(abort, 'full'); end"
+    db.execute(refuse)
+    yield
+    db.execute("drop trigger full")
+    db.close()

@@ -18,7 +18,7 @@ from fleetctl.gateway.keeping import batches
 from tests.emulators.llm.batches import Batches
 from tests.emulators.llm.server import Model
 from tests.unit.gateway import test_batches
-from tests.unit.gateway.hosted import hosting
+from tests.unit.gateway.hosted import hosting, no_room_for_the_ledger
 from tests.unit.gateway.test_batches import PRICED, asking, echoes, ready, spent, told
 from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import in_loop
@@ -269,6 +269,20 @@ def test_rows_that_no_batch_begins_are_not_put_into_batches_for_ever(
             assert len(truth.made) == 3 and await spent(rows.gateway) == (0, 0)
 
     asyncio.run(test())
+
+
+@in_loop
+async def test_what_a_batch_may_cost_is_on_disk_before_its_server_is_asked(
+    tmp_path: Path,
+) -> None:
+    truth = Batches()
+    model = Model(batches=truth)
+    async with asking(hosting(tmp_path, model), model, 2) as rows:
+        with no_room_for_the_ledger(tmp_path):
+            replies = await asyncio.gather(*rows.all(2))
+        assert ([it.status for it in replies], truth.made) == ([503, 503], [])
+        assert {json.loads(it.body)["error"]["code"] for it in replies} == {"NotRecorded"}
+        assert await told(rows.all(2)) == echoes(2)
 
 
 def test_a_full_disk_does_not_end_the_gateway(

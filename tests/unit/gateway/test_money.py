@@ -16,7 +16,7 @@ from fleetctl.gateway.asking import charge
 from fleetctl.gateway.rules import servers
 from fleetctl.gateway.rules.usage import TOKENS_PER_S_MAX
 from tests.emulators.llm.server import Fault, Model
-from tests.unit.gateway.hosted import Hosted, hosting
+from tests.unit.gateway.hosted import Hosted, hosting, no_room_for_the_ledger
 from tests.unit.gateway.test_gateway_asking import until
 from tests.unit.gateway.test_process import LIFE_S, in_loop
 
@@ -109,6 +109,18 @@ async def test_a_call_that_reached_nobody_costs_nothing(tmp_path: Path) -> None:
         row = (await gateway.used())["r1"]
         assert (row["calls"], row["tries"], row["usd"], row["unpriced"]) == (1, 1, 0, 0)
         assert await tokens(gateway) == 0
+
+
+@in_loop
+async def test_what_it_may_cost_is_on_disk_before_a_server_is_asked(tmp_path: Path) -> None:
+    model = Model()
+    async with hosting(tmp_path, model) as gateway:
+        with no_room_for_the_ledger(tmp_path):
+            reply = await gateway.ask("r1")
+        assert (reply.status, model.asked) == (503, [])
+        assert reply.code == "NotRecorded"
+        assert (await gateway.ask("r1")).status == 200
+        assert len(model.asked) == 1
 
 
 @in_loop

@@ -27,7 +27,8 @@ class Reply:
 
     @property
     def code(self) -> str:
-        return str(json.loads(self.raw)["error"]["code"])
+        """Of an error; empty of an answer."""
+        return str(json.loads(self.raw).get("error", {}).get("code", ""))
 
 
 class Gateway:

@@ -53,6 +53,33 @@ async def test_a_cached_answer_is_asked_once_and_counted_as_a_hit(tmp_path: Path
 
 
 @in_loop
+async def test_an_answer_that_is_kept_is_given_to_no_other_namespace(tmp_path: Path) -> None:
+    model = Model()
+    places = {"ours": "r1", "theirs": "r2"}
+    async with hosting(tmp_path, model) as gateway:
+        spec = {
+            "servers": [{"url": f"{model.url}/v1"}],
+            "models": {"chat": "tiny"},
+            "cache": {"policy": "Deterministic"},
+        }
+        rows = [
+            {"name": "small", "namespace": it, "generation": 1, "spec": spec, "key": ""}
+            for it in places
+        ]
+        await (await gateway.control.put("/endpoints", json={"endpoints": rows})).read()
+        grants = [
+            {"run": run, "tree": run, "uid": run, "object": "batchjob/a", "namespace": place}
+            | {"endpoints": ["small"]}
+            for place, run in places.items()
+        ]
+        await (await gateway.control.put("/grants", json={"grants": grants, "caps": []})).read()
+        for run in ("r1", "r2", "r1", "r2"):
+            assert (await gateway.ask(run, temperature=0)).status == 200
+        assert len(model.asked) == 2
+        assert [row["hits"] for row in (await gateway.used()).values()] == [1, 1]
+
+
+@in_loop
 async def test_health_names_the_model_that_is_missing(tmp_path: Path) -> None:
     model = Model(models=("other",))
     async with hosting(tmp_path, model) as gateway:

@@ -27,6 +27,17 @@ def problems(text: str) -> list[str]:
     return [str(it) for it in caught.value.problems]
 
 
+@pytest.mark.parametrize("value", ["4711", "1e4711", "true"])
+def test_a_wrong_value_of_what_is_named_like_a_credential_is_not_repeated(value: str) -> None:
+    [open_, hidden] = [
+        " ".join(problems(manifest(spec=f"{{template: {{script: x, env: {{{name}: {value}}}}}}}")))
+        for name in ("STEPS", "API_KEY")
+    ]
+    assert value in open_
+    assert value not in hidden
+    assert "`***`" in hidden
+
+
 def test_every_kind_loads_from_one_file_in_order() -> None:
     search = "{search: {method: grid, program: t.py, parameters: {lr: {values: [3e-5, 1e-4]}}}}"
     text = "---\n".join(

@@ -162,6 +162,20 @@ def test_hooks_filters_and_templates_do_not_run(
     assert not canary.exists()
 
 
+def test_hooks_that_stand_in_a_checkout_do_not_run(repository: Repository, tmp_path: Path) -> None:
+    tree, canary = tmp_path / "tree", tmp_path / "pwned"
+    subprocess.run(["git", "init", "--quiet", str(tree)], check=True)
+    for name in ("post-checkout", "reference-transaction", "post-index-change"):
+        hook = tree / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {canary}\n")
+        hook.chmod(0o755)
+    source = GitSource.model_construct(url=repository.url, ref=None, submodules=False)
+    asyncio.run(git.fetch(source, repository.git("rev-parse", "HEAD"), tree))
+    assert (tree / "main.py").read_text() == "one"
+    assert not canary.exists()
+
+
 def test_submodules_are_fetched_only_when_asked_for_and_never_through_strange_transports(
     repository: Repository, tmp_path: Path
 ) -> None:

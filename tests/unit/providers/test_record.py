@@ -136,3 +136,9 @@ def test_names_of_an_earlier_boot_are_remembered_and_those_of_this_one_are_not_l
     later.note(["run-4"])
     assert not later.was_before("run-4")
     assert Begun(path, "boot-3").was_before("run-4")
+
+
+def test_names_that_a_disk_takes_and_does_not_keep_are_refused() -> None:
+    names = Begun(os.devnull, "boot-1")  # it takes every byte, and there is nothing to sync
+    with pytest.raises(OSError, match="Invalid argument"):
+        names.note(["run-1"])

@@ -38,6 +38,12 @@ def order(template: dict[str, Any], **changes: Any) -> RunRequest:
     return RunRequest(**(fields | changes))
 
 
+def test_names_that_no_provider_takes_are_told_apart_by_all_of_them() -> None:
+    long = "a" * 200
+    runs = [long, f"{long}b", f"b{long}", f"{long[:100]}b{long[:100]}", "a/b", "a b"]
+    assert len({names.sandbox_name(run) for run in runs}) == len(runs)
+
+
 @given(run=st.text(min_size=1, max_size=120), other=st.text(min_size=1, max_size=120))
 def test_every_name_and_tag_is_one_that_a_provider_takes_and_tells_runs_apart(
     run: str, other: str
