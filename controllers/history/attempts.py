@@ -118,6 +118,9 @@ def spend(history: Facts, run: Run) -> None:
 
 def outdate(history: Facts, run: Run) -> None:
     """The success of a wanted unit is that of another content."""
+    if run.reason == CACHED:
+        history.outdated[run.index] = Outdated(run.worth_s or 0.0, run.worth_usd)
+        return
     ended_at_s = run.ended_at_s if run.ended_at_s is not None else run.created_at_s
     began_at_s = run.started_at_s if run.started_at_s is not None else ended_at_s
     history.outdated[run.index] = Outdated(max(0.0, ended_at_s - began_at_s), run.cost_usd)

@@ -4,6 +4,7 @@ controllers/planning/kind.py; pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -96,13 +97,27 @@ class BatchJob(KindController):
     @cached_property
     def repeats(self) -> bool:
         tasks = self.spec.tasks
-        if tasks is None or tasks.completions is not None:
-            return True
-        if tasks.matrix is not None:
+        return tasks is None or tasks.completions is not None
+
+    def equal_before(self, index: int) -> int:
+        return self._repeated.get(index, 0)
+
+    @cached_property
+    def _repeated(self) -> Mapping[int, int]:
+        """Of the tasks whose parameters an earlier one has: how many."""
+        tasks = self.spec.tasks
+        if tasks is not None and tasks.matrix is not None:
             axes = [[canonical_json(value) for value in axis] for axis in tasks.matrix.values()]
-            return any(len(set(axis)) < len(axis) for axis in axes)
-        found = [self._params(index) or {} for index in self.indexes()]
-        return len({params_hash(it) for it in found}) < len(found)
+            if all(len(set(axis)) == len(axis) for axis in axes):
+                return {}
+        seen: Counter[str] = Counter()
+        found: dict[int, int] = {}
+        for index in self.indexes():
+            digest = params_hash(self._params(index) or {})
+            if seen[digest]:
+                found[index] = seen[digest]
+            seen[digest] += 1
+        return found
 
     def next(self, history: History) -> Iterator[Unit]:
         end = self.total or 0

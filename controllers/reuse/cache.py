@@ -81,7 +81,7 @@ class _Case:
 
     @property
     def stated(self) -> bool:
-        return self.spec.cache is not None
+        return shares(self.spec)
 
 
 Rule = Callable[[_Case], str]
@@ -108,11 +108,20 @@ def content(spec: Execution, controller: KindController, index: int, facts: Fact
     return Content(_digest(_told(case)), by_index=named or controller.repeats)
 
 
-def key_of(shared: Content, index: int, params_hash: str) -> Key | None:
-    """The key of one unit; None where its result may not be used again."""
+def shares(spec: Execution) -> bool:
+    """True when results of other objects, and what their volumes hold, are as good as own ones."""
+    return spec.cache is not None and spec.cache.policy == "ReuseSucceeded"
+
+
+def key_of(controller: KindController, shared: Content, unit: Unit) -> Key | None:
+    """The key of one unit; None where its result may not be used again. Equal units have a key
+    each, by their count.
+    """
     if not shared.key:
         return None
-    return Key(shared.key, f"{params_hash}/{index}" if shared.by_index else params_hash)
+    number = unit.index if shared.by_index else controller.equal_before(unit.index)
+    told = shared.by_index or number
+    return Key(shared.key, f"{unit.params_hash}/{number}" if told else unit.params_hash)
 
 
 def found(
@@ -128,7 +137,7 @@ def found(
     """
     hits: dict[int, Key] = {}
     for unit in _untried(controller, history):
-        key = key_of(shared(unit), unit.index, unit.params_hash)
+        key = key_of(controller, shared(unit), unit)
         if key is not None and key.unit in known(key.template):
             hits[unit.index] = key
         elif controller.in_order:

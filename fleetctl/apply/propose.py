@@ -137,7 +137,7 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
         if change.asked_again:
             _forget_refusals(store, change.after)
         if change.rerun:
-            _put_aside(store, change.after.uid)
+            put_aside(store, change.after.uid)
         version = change.before.version if change.before is not None else None
         store.resources.put(change.after, expected_version=version)
         if change.outcome == PRUNED:
@@ -195,7 +195,7 @@ def _proposed(
     rerun = options.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
-            desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
+            desired = replace(desired, annotations={**desired.annotations, RERUN: repr(now_s)})
         impact = fresh_impact(stored, manifest, desired, options)
         tasks = f"its tasks are {told}" if (told := results_told(desired)) else ""
         next_run = fires_note(manifest.spec, now_s)
@@ -218,7 +218,7 @@ def _proposed(
         generation=known.generation + (rerun or not same_work),
     )
     if rerun:
-        after = replace(after, annotations={**after.annotations, RERUN: str(after.generation)})
+        after = replace(after, annotations={**after.annotations, RERUN: repr(now_s)})
     affected = None
     if rerun or not same_work:
         affected = impact_on(stored, after, options, rerun=rerun)
@@ -368,8 +368,12 @@ def _forget_refusals(store: Store, refused: Resource) -> None:
             store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
 
 
-def _put_aside(store: Store, uid: str) -> None:
-    """What all ended units of an object came to counts no more."""
+def put_aside(store: Store, uid: str, indexes: Collection[int] | None = None) -> None:
+    """What ended units of an object came to counts no more, neither here nor for equal work. None:
+    those of all indexes, wanted or not.
+    """
     ends = {run.index: run for run, _ in store.runs.of(uid) if run.state not in LIVE_STATES}
-    for run in ends.values():
+    aside = [run for run in ends.values() if indexes is None or run.index in indexes]
+    for run in aside:
         store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))
+    store.cache.put_aside([run.name for run in aside if run.state is RunState.SUCCEEDED])

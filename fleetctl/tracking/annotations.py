@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf
 
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
@@ -31,7 +32,7 @@ KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
 # What `--rollout` said, in place of the spec's own until the work changes again.
 ROLLOUT = "fleetctl.dev/rollout"
-# A request to run all again whatever is known: the generation that it began with.
+# A request to run all again whatever is known by then: seconds since the epoch.
 RERUN = "fleetctl.dev/rerun"
 # What its whole work was estimated to cost when its spec was applied; see money/estimate.py.
 ESTIMATE = "fleetctl.dev/estimate"
@@ -84,6 +85,12 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         finishing_at_s=_moment(annotations.get(FINISHING, "")),
         rollout=annotations.get(ROLLOUT, ""),
     )
+
+
+def rerun_at_s(annotations: Mapping[str, str]) -> float:
+    """When it was asked for that all runs again: what was known by then is not taken."""
+    at_s = _moment(annotations.get(RERUN, ""))
+    return -inf if at_s is None else at_s
 
 
 def waits_for(sweep: Resource | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,22 +117,26 @@ def test_a_function_that_is_not_declared_makes_nothing_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "by_index"),
+    ("spec", "units"),
     [
-        ({"tasks": {"items": [{"x": 1}, {"x": 2}]}}, False),
-        ({"tasks": {"items": [{"x": 1}, {"x": 1}]}}, True),
-        ({"tasks": {"matrix": {"a": [1, 2], "b": [1]}}}, False),
-        ({"tasks": {"matrix": {"a": [1, 1]}}}, True),
-        ({"completions": 2}, True),
+        ({"tasks": {"items": [{"x": 1}, {"x": 2}]}}, ["h", "h"]),
+        ({"tasks": {"items": [{"x": 1}, {"x": 2}, {"x": 1}, {"x": 1}]}}, ["h", "h", "h/1", "h/2"]),
+        ({"tasks": {"matrix": {"a": [1, 2], "b": [1]}}}, ["h", "h"]),
+        ({"tasks": {"matrix": {"a": [1, 1]}}}, ["h", "h/1"]),
+        ({"completions": 2}, ["h/0", "h/1"]),
     ],
 )
-def test_tasks_that_can_differ_by_index_alone_are_told_apart_by_it(
-    spec: dict[str, Any], *, by_index: bool
-) -> None:
-    answer = shared({"template": {"python": "SUBMIT()"}, **spec})
-    assert answer.by_index is by_index
-    keys = [key_of(answer, index, "hash") for index in (0, 1)]
-    assert (keys[0] != keys[1]) is by_index
+def test_equal_tasks_are_told_apart_by_their_count(spec: dict[str, Any], units: list[str]) -> None:
+    document = {"template": {"python": "SUBMIT()"}, **spec}
+    controller = CONTROLLERS["BatchJob"](KINDS["BatchJob"].spec.model_validate(document), {})
+    answer, found = shared(document), []
+    for index in controller.indexes():
+        unit = controller.unit(index)
+        assert unit is not None
+        key = key_of(controller, answer, replace(unit, params_hash="h"))
+        assert key is not None
+        found.append(key.unit)
+    assert found == units
 
 
 def test_work_that_names_the_variable_of_its_index_differs_by_it() -> None:

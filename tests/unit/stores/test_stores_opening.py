@@ -20,7 +20,7 @@ from fleetctl.common import home as places
 from fleetctl.common.errors import StoreError
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.stores import filesystem, state_dir
-from fleetctl.stores.base import Calls, EventRow
+from fleetctl.stores.base import Calls, EventRow, Reusable
 from fleetctl.stores.codes import SCHEMA_VERSION
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import open_store
@@ -388,8 +388,19 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 # Upgrades
 
 
+def before_owners(state: Path) -> None:
+    """As a store was before version 10."""
+    for column in ("worth_s", "worth_usd"):
+        alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
+    for index in ("cache_keys", "cache_owners"):
+        alter(state, f"DROP INDEX {index}")
+    alter(state, "ALTER TABLE cache DROP COLUMN owner")
+    alter(state, "CREATE UNIQUE INDEX cache_keys ON cache (template_key, unit_key)")
+
+
 def before_queues_and_notices(state: Path) -> None:
     """As a store was before version 9."""
+    before_owners(state)
     alter(state, "DROP TABLE notices")
     alter(state, "ALTER TABLE runs DROP COLUMN queued")
 
@@ -442,7 +453,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     runs = [run for run, _ in store.runs.of("u1")]
     assert store.sleep.awake(0.0) == ["u1"]
     assert store.ledger.entries() == []
-    assert store.cache.recall("a template") == frozenset()
+    assert store.cache.recall("a template", Reusable(("u1",))) == frozenset()
     assert store.creates.times("modal") == []
     assert {run.saved_step for run in runs} == {None}
     assert store.runs.checkpoints_of("u1") == []
