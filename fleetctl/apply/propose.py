@@ -59,6 +59,7 @@ from fleetctl.stores.base import EventRow, Store, Stored
 from fleetctl.tracking.annotations import (
     FINISHING,
     FUNCTION,
+    INDEXES,
     KEPT,
     MODELS,
     NOTES,
@@ -70,6 +71,7 @@ from fleetctl.tracking.annotations import (
     ROLLOUT,
     pins_of,
 )
+from fleetctl.tracking.row_indexes import indexes_kept
 from fleetctl.tracking.track import track_of
 
 if TYPE_CHECKING:
@@ -189,7 +191,8 @@ def _proposed(
     params = winner_params(stored, manifest, known, moving)
     results = results_kept(stored, manifest, known, moving)
     taken = {
-        **taken, PARAMS: params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known)
+        **taken, PARAMS: params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known),
+        INDEXES: indexes_kept(stored.runs, manifest.spec, known),
     }  # fmt: skip
     desired = drafted(manifest, options, known, now_s, taken)
     rerun = options.rerun and KINDS[manifest.kind].runs

@@ -27,6 +27,7 @@ PARAMS = "fleetctl.dev/params"
 # Those that no document shows.
 PRIOR, WANDB = bookkeeping.PRIOR, bookkeeping.WANDB
 RELEASED, RESULTS = bookkeeping.RELEASED, bookkeeping.RESULTS
+INDEXES = bookkeeping.INDEXES
 # What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
@@ -52,6 +53,7 @@ NOTES = (
     ESTIMATE,
     FINISHING,
     FUNCTION,
+    INDEXES,
     KEPT,
     KEPT_BY,
     MODELS,
@@ -80,6 +82,7 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         params=annotations.get(PARAMS, ""),
         prior=annotations.get(PRIOR, ""),
         results=annotations.get(RESULTS, ""),
+        indexes=annotations.get(INDEXES, ""),
         wandb=_config_at_wandb(annotations.get(WANDB, "")),
         kept_until_s=_moment(annotations.get(KEPT, "")),
         finishing_at_s=_moment(annotations.get(FINISHING, "")),

@@ -40,8 +40,8 @@ class Contents:
     controller: KindController
     revision: str
     namespace: str
+    among: Reusable
     models: str = ""  # as pinned: what its endpoints call them
-    among: Reusable = Reusable(("",))
     memo: dict[tuple[str, str], Content] = field(default_factory=dict)
 
     def of(self, unit: Unit) -> Content:

@@ -566,9 +566,7 @@ def success(
     unit: str, *, result: str | None = '{"x":1}', owner: str = "u1", ended_at_s: float = 9.0
 ) -> Remembered:
     run = f"run-{owner}-{unit}"
-    return Remembered(
-        "t", unit, result, "{}", run, "batchjob/a", 3, 2.5, 0.1, ended_at_s, owner
-    )
+    return Remembered("t", unit, result, "{}", run, "batchjob/a", 3, 2.5, 0.1, ended_at_s, owner)
 
 
 def test_a_success_is_known_by_its_keys_after_a_crash_and_without_its_object(world: World) -> None:

@@ -29,7 +29,7 @@ def reused_truthfully(scene: Scene) -> Iterator[str]:
         source = next((name for name in known if run.message.endswith(f"run {name}")), None)
         result = scene.now.results[run.name]
         if source is not None and not _may_take(scene, source, run):
-            yield f"`{run.name}` is cached, and `{source}` is another object's, which none asked for"
+            yield f"`{run.name}` is cached, and `{source}` is another object's"
         if source is None:
             yield f"`{run.name}` is cached, and what it names had not succeeded: {run.message}"
         elif not _equal(scene, source, run):

@@ -236,10 +236,11 @@ def upgrade_state(state: sqlite3.Connection) -> None:
     """Bring an older state.db up to this version, all or nothing."""
     made = {version: _making(tables) for version, tables in _NEW_TABLES.items()}
     steps = (_UPGRADES, made, _AFTERWARDS)
-    versions = {version for step in steps for version in step}
-    _upgrade(
-        state, {it: tuple(chain.from_iterable(step.get(it, ()) for step in steps)) for it in versions}
-    )
+    upgrades = {
+        version: tuple(chain.from_iterable(step.get(version, ()) for step in steps))
+        for version in range(SCHEMA_VERSION)
+    }
+    _upgrade(state, upgrades)
 
 
 def _making(tables: tuple[str, ...]) -> tuple[str, ...]:

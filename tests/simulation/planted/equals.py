@@ -118,14 +118,14 @@ def cache_apart_from_the_records() -> Context:
         for it in successes:
             kept[self._session.state, it.template_key][it.unit_key] = it
 
-    def recall(self: SqliteCache, template_key: str, among: Reusable) -> Collection[str]:  # noqa: ARG001
+    def recall(self: SqliteCache, template_key: str, among: Reusable) -> Collection[str]:
         return set(kept[self._session.state, template_key])
 
     def get(
         self: SqliteCache,
         template_key: str,
         unit_key: str,
-        among: Reusable,  # noqa: ARG001
+        among: Reusable,
     ) -> Remembered | None:
         return kept[self._session.state, template_key].get(unit_key)
 
