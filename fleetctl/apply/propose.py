@@ -13,7 +13,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change, differences
+from fleetctl.apply.change import (
+    CONFIGURED,
+    CREATED,
+    PRUNED,
+    UNCHANGED,
+    Change,
+    differences,
+    replaced_by,
+)
 from fleetctl.apply.dependents import (
     GOES_ON,
     depends_note,
@@ -71,6 +79,7 @@ from fleetctl.tracking.annotations import (
     ROLLOUT,
     pins_of,
 )
+from fleetctl.tracking.kept_by import kept_by, left_by
 from fleetctl.tracking.row_indexes import indexes_kept
 from fleetctl.tracking.track import track_of
 
@@ -119,6 +128,7 @@ def propose(
     gone = {it.key: it for it in _gone(stored, manifests, options, now_s)}
     # One that is pruned becomes nothing else before.
     changes = [*(it for it in changes if it.key not in gone), *gone.values()]
+    changes = _inherited(stored, changes, manifests, options)
     if options.unjudged:
         return changes
     return admitted(stored, changes, now_s, costs=options.costs)
@@ -142,8 +152,7 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
             put_aside(store, change.after.uid)
         version = change.before.version if change.before is not None else None
         store.resources.put(change.after, expected_version=version)
-        if change.outcome == PRUNED:
-            store.cache.forget(change.after.uid)
+    _hand_on_results(store, changes)
     store.events.record(
         [
             EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
@@ -151,6 +160,37 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
             if it.outcome != UNCHANGED
         ]
     )
+
+
+def _hand_on_results(store: Store, changes: Sequence[Change]) -> None:
+    """What a pruned object did is its own no more: those that take its place have it."""
+    for change in changes:
+        if change.outcome == CREATED and kept_by(change.after.annotations) is not None:
+            store.cache.hand_on(left_by(change.key), change.after.uid)
+            store.cache.forget(left_by(change.key))
+        for row in replaced_by(change, changes):
+            store.cache.hand_on(row.uid, change.after.uid)
+    for change in changes:
+        if change.outcome == PRUNED:
+            if change.before is not None and kept_by(change.before.annotations) is not None:
+                store.cache.hand_on(change.after.uid, left_by(change.key))
+            store.cache.forget(change.after.uid)
+
+
+def _inherited(
+    stored: Stored, changes: Sequence[Change], manifests: Sequence[Manifest], options: Order
+) -> list[Change]:
+    """The changes, those of new objects with what they have of those whose place they take."""
+    by_key = {manifest.key: manifest for manifest in manifests}
+    found = []
+    for change in changes:
+        replaced = replaced_by(change, changes) if change.impact is not None else ()
+        if replaced:
+            manifest = by_key[change.key]
+            impact = fresh_impact(stored, manifest, change.after, options, replaced)
+            change = replace(change, impact=impact)
+        found.append(change)
+    return found
 
 
 def _gone(

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from fleetctl.apply.propose import propose
+from fleetctl.apply.prune import Pruning
 from fleetctl.apply.request.options import Order
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.retry import Choice, retry
@@ -30,7 +32,7 @@ class Shop:
     """A fleet whose tasks each submit what none has submitted before."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self.fleet, self._numbers = fleet, itertools.count()
+        self.fleet, self._numbers = fleet, itertools.count(len(fleet.local.orders))
 
     async def apply(self, spec: dict[str, Any], name: str = "job", took_s: float = 1.0) -> int:
         """How many tasks ran until nothing was left to do."""
@@ -185,11 +187,57 @@ async def test_a_cached_result_is_worth_what_it_had_taken() -> None:
 
 
 def proposed(fleet: Fleet, spec: dict[str, Any]) -> Any:
-    from fleetctl.apply.propose import propose
-
     checked = KINDS["BatchJob"].spec.model_validate(spec)
     about = Metadata.model_validate({"name": "job"})
     manifest = Manifest("BatchJob", "job", about, checked, "job.yaml", 1)
     (change,) = propose(fleet.store, [manifest], Order(), fleet.clock.now_s())
     assert change.impact is not None
     return change.impact.again
+
+
+async def renamed(fleet: Fleet, spec: dict[str, Any], name: str) -> int:
+    """An apply of one file with `--prune`, in which the object has another name. How many ran."""
+    began = len(fleet.local.orders)
+    checked = KINDS["BatchJob"].spec.model_validate(spec)
+    manifest = Manifest(
+        "BatchJob", name, Metadata.model_validate({"name": name}), checked, "job.yaml", 1
+    )
+    options = Order(applyset="set", pruning=Pruning())
+    commit.apply(fleet.store, [manifest], fleet.clock.now_s(), options)
+    await fleet.settle()
+    await Shop(fleet).finish()
+    return len(fleet.local.orders) - began
+
+
+async def test_an_object_that_takes_the_place_of_another_has_its_results() -> None:
+    async with Fleet() as fleet:
+        assert await renamed(fleet, job(1, 2, 2), "one") == 3
+        before = Shop(fleet).results("one")
+        assert await renamed(fleet, job(2, 2, 3), "two") == 1
+        after = Shop(fleet).results("two")
+        assert after['{"a":2}'] == before['{"a":2}']
+        await fleet.later(60)
+        assert fleet.names() == ["two"]
+        assert await renamed(fleet, job(2, 2, 3, python="other"), "two") == 3
+        assert await renamed(fleet, job(2, 2, 3), "two") == 0
+        assert Shop(fleet).results("two") == after
+
+
+async def test_a_rename_that_cannot_take_results_along_says_what_runs_again() -> None:
+    async with Fleet() as fleet:
+        await renamed(fleet, job(1, 2, **NEVER), "one")
+        checked = KINDS["BatchJob"].spec.model_validate(job(1, 2, **NEVER))
+        about = Metadata.model_validate({"name": "two"})
+        manifest = Manifest("BatchJob", "two", about, checked, "job.yaml", 1)
+        options = Order(applyset="set", pruning=Pruning())
+        changes = propose(fleet.store, [manifest], options, fleet.clock.now_s())
+        assert changes[0].impact is not None
+        assert changes[0].impact.again.units == 2
+
+
+async def test_a_new_object_that_takes_no_place_runs_whatever_others_did() -> None:
+    async with Fleet() as fleet:
+        shop = Shop(fleet)
+        assert await shop.apply(job(1), "one") == 1
+        assert await shop.apply(job(1), "two") == 1
+        assert await shop.apply(job(1, cache={"policy": "ReuseSucceeded"}), "three") == 0
