@@ -15,7 +15,8 @@ from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.planning.kind import KindController, Unit
+from fleetctl.controllers.model import Run
+from fleetctl.controllers.planning.kind import KindController, StopNow, Unit, as_desired
 from fleetctl.specs.blocks.template import WORK_FIELDS
 from fleetctl.specs.content import work_of
 from fleetctl.specs.values.hashing import canonical_json
@@ -156,9 +157,16 @@ def _untried(controller: KindController, history: History) -> Iterator[Unit]:
         ahead = (index for index in controller.indexes() if index not in history.succeeded)
         again = [*takewhile(lambda index: index in due or index not in taken, ahead)]
         fresh = ()
+    else:
+        again += [it.index for it in history.live.values() if _gives_way(controller, it)]
     for unit in chain(map(controller.unit, again), fresh):
         if unit is not None:
             yield unit
+
+
+def _gives_way(controller: KindController, run: Run) -> bool:
+    """Whether it is stopped, or about to be, for another work of its unit."""
+    return isinstance(as_desired(controller, run), StopNow)
 
 
 def _told(case: _Case) -> object:

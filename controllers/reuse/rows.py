@@ -15,11 +15,14 @@ from itertools import accumulate, count
 
 from fleetctl.controllers.model import LIVE_STATES, Run, RunState
 
+NOTHING = 4  # the worth of what was never tried
+
 
 @dataclass(frozen=True, slots=True)
 class Holder:
     """An index that has been in use. desired: params hash of its row under the spec before, or
-    empty; last: of its newest attempt, or empty. worth: of equals, the lowest are kept.
+    empty; last: of its newest attempt, or empty. worth: of that attempt; of equals, the lowest are
+    kept.
     """
 
     index: int
@@ -70,16 +73,21 @@ def _match(
         if at not in found and digest in there:
             equal[digest].append(at)
     for digest, places in equal.items():
-        best = sorted(there[digest], key=lambda it: (it.worth, it.index))[: len(places)]
+        best = sorted(there[digest], key=lambda it: _rank(it, digest))[: len(places)]
         for at, index in zip(places, sorted(it.index for it in best), strict=False):
             found[at] = index
             used.add(index)
 
 
+def _rank(it: Holder, digest: str) -> tuple[int, int]:
+    """What an attempt of other parameters came to says nothing of these."""
+    return (it.worth if it.last == digest else NOTHING), it.index
+
+
 def _worth(run: Run | None, content: str) -> int:
     """0 for a success that counts; then live attempts, other successes, the rest, and none."""
     if run is None:
-        return 4
+        return NOTHING
     if run.state in LIVE_STATES:
         return 1 if run.state is not RunState.STOPPING else 3
     if run.state is not RunState.SUCCEEDED or run.put_aside:
