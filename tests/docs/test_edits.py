@@ -49,8 +49,11 @@ def test_edited_code_is_told_by_name_and_runs_again(fleet: Fleet, tmp_path: Path
 
 def test_a_cached_task_shows_the_log_of_the_one_whose_result_it_has(fleet: Fleet) -> None:
     template = {"script": "echo said once; echo '{}' > $FLEETCTL_RESULT"}
+    shared = {"policy": "ReuseSucceeded"}
     fleet.ok("apply", "-f", "-", "--wait", stdin=job("says", template=template))
-    said = fleet.ok("apply", "-f", "-", "--wait", stdin=job("says-too", template=template))
+    said = fleet.ok(
+        "apply", "-f", "-", "--wait", stdin=job("says-too", template=template, cache=shared)
+    )
     assert "1 cached" in said
     shown = fleet.run("logs", "job/says-too")
     assert "said once" in shown.out and "batchjob/says 0" in shown.talk

@@ -98,7 +98,7 @@ def done_work_is_not_done_again(scene: Scene) -> Iterator[str]:
         for run in fresh if wanted else ():
             same = [it for it in scene.now.runs_of(uid) if _content(it) == _content(run)]
             live = sum(it.state in LIVE_STATES for it in same)
-            done = sum(_counts(scene, resource, it) for it in same)
+            done = _done(scene, resource, [it for it in same if not it.put_aside])
             rows = wanted[run.params]
             if live + done > rows:
                 told = f"{done} are done, {live} live, {rows} wanted"
@@ -138,20 +138,18 @@ def _content(run: Run) -> tuple[str, str]:
     return run.params, run.content
 
 
-def _counts(scene: Scene, resource: Resource, run: Run) -> bool:
-    if run.state is not RunState.SUCCEEDED or run.put_aside:
-        return False
-    newest = max(
-        (it for it in scene.now.runs_of(run.uid) if it.index == run.index),
-        key=lambda it: it.attempt,
-    )
-    if newest.name == run.name:
-        return True
+def _done(scene: Scene, resource: Resource, same: list[Run]) -> int:
+    """How many successes of equal work count. A result that came back counts once."""
+    newest = {run.index: run.name for run in _by_attempt(scene.now.runs_of(resource.uid))}
+    done = [run for run in same if run.state is RunState.SUCCEEDED]
+    held = sum(newest[run.index] == run.name for run in done)
     document = spec(resource)
     policy = (document.get("cache") or {}).get("policy", "Own")
-    cached = policy != "Never" and not document["template"].get("volumes")
-    plain = cached and (document.get("sandbox") or {}).get("reuse", 1) == 1
-    return plain and run.reason != CACHED and run.name not in scene.aside.get(run.uid, ())
+    sandbox = document.get("sandbox") or {}
+    if policy == "Never" or document["template"].get("volumes") or sandbox.get("reuse", 1) != 1:
+        return held
+    aside = scene.aside.get(resource.uid, ())
+    return max(held, sum(run.reason != CACHED and run.name not in aside for run in done))
 
 
 def _by_attempt(runs: list[Run]) -> list[Run]:
