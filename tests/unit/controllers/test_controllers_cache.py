@@ -162,6 +162,22 @@ def test_units_that_have_succeeded_elsewhere_are_found_and_forced_ones_are_not()
     }
     assert found(controller, history, lambda _: answer, lambda _: {"another"}) == {}
     assert units[0] is not None
-    run = Run("r", "u", 0, 1, RunState.STARTING, "local", "r", "", "{}", units[0].params_hash, 1.0)
+    unit = units[0]
+    run = Run(
+        "r", "u", 0, 1, RunState.STARTING, "local", "r", unit.template_hash, "{}",
+        unit.params_hash, 1.0,
+    )  # fmt: skip
     history.began(run)
     assert list(found(controller, history, lambda _: answer, lambda _: all_known)) == [1]
+
+
+def test_a_unit_whose_older_work_is_being_stopped_is_found() -> None:
+    spec = KINDS["BatchJob"].spec.model_validate(job())
+    controller = CONTROLLERS["BatchJob"](spec, {})
+    history = History(controller.limits)
+    unit = controller.unit(0)
+    assert unit is not None
+    run = Run("r", "u", 0, 1, RunState.STOPPING, "local", "r", "older", "{}", "older", 1.0)
+    history.began(run)
+    known = found(controller, history, lambda _: Content("k"), lambda _: {unit.params_hash})
+    assert known == {0: Key("k", unit.params_hash)}
