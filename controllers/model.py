@@ -98,6 +98,9 @@ class Run:
     wandb: str = ""  # the id of the run at W&B that it is an attempt of; empty: of none
     resumed_step: int | None = None  # of the checkpoint that it began from
     saved_step: int | None = None  # the highest of those that it completed
+    # Of one that took a result over: what the work behind it had taken; None: not known.
+    worth_s: float | None = None
+    worth_usd: float | None = None
     # What it takes of its queue, see controllers/queues/takes.py; empty: it is in none.
     queued: str = ""
 

@@ -93,11 +93,15 @@ def _suspend(desired: Desired, history: History, now_s: float) -> Plan | None:  
 
 
 def _reuse(desired: Desired, history: History, now_s: float) -> Plan | None:
-    """Units that an equal one has done already are done; the next pass follows at once."""
+    """Units that an equal one has done already are done; the next pass follows at once. One whose
+    older work is being stopped waits for that.
+    """
     if desired.blocked:
         return None
     reuses: list[Action] = []
-    for index, key in islice(desired.cached.items(), REUSES_PER_PASS_MAX):
+    live = history.live_by_index
+    due = ((index, key) for index, key in desired.cached.items() if index not in live)
+    for index, key in islice(due, REUSES_PER_PASS_MAX):
         unit = desired.controller.unit(index)
         assert unit is not None, f"unit {index} is not wanted and was looked up"
         reuses.append(

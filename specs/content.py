@@ -205,7 +205,8 @@ class Pins:
     as of controllers/trials/prior.py; empty while nobody knows. wandb: the configuration that a
     sweep has at W&B, a JSON object; empty while nobody knows, and where its own spec says it.
     results: what `tasks.fromResults` took, JSON as of controllers/depends/results.py; empty while
-    nobody knows.
+    nobody knows. indexes: of the rows of a BatchJob, as of controllers/reuse/rows.py; empty where
+    each row has its position.
 
     What a person said of an apply alone: successes that had ended by kept_until_s count whatever
     content they have, and so do those of attempts that were under way at finishing_at_s; in seconds
@@ -219,6 +220,7 @@ class Pins:
     prior: str = ""
     wandb: str = ""
     results: str = ""
+    indexes: str = ""
     kept_until_s: float | None = None
     finishing_at_s: float | None = None
     rollout: str = ""

@@ -118,9 +118,16 @@ def spend(history: Facts, run: Run) -> None:
 
 def outdate(history: Facts, run: Run) -> None:
     """The success of a wanted unit is that of another content."""
+    history.outdated[run.index] = outdated_of(run)
+
+
+def outdated_of(run: Run) -> Outdated:
+    """What is lost with a success; with one that was taken over, what it stands for."""
+    if run.reason == CACHED:
+        return Outdated(run.worth_s or 0.0, run.worth_usd)
     ended_at_s = run.ended_at_s if run.ended_at_s is not None else run.created_at_s
     began_at_s = run.started_at_s if run.started_at_s is not None else ended_at_s
-    history.outdated[run.index] = Outdated(max(0.0, ended_at_s - began_at_s), run.cost_usd)
+    return Outdated(max(0.0, ended_at_s - began_at_s), run.cost_usd)
 
 
 def begun(run: Run) -> bool:

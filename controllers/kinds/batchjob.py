@@ -4,6 +4,7 @@ controllers/planning/kind.py; pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from fleetctl.controllers.planning.kind import (
     policy_of,
     taken_from,
 )
+from fleetctl.controllers.reuse.rows import RowIndexes, Span
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.vocabulary.status_keys import Status
 from fleetctl.controllers.wandb.program import winner_wandb
@@ -37,7 +39,7 @@ INTERVALS_MAX = 1000  # of a status, which stays far below 256 KiB
 
 
 class BatchJob(KindController):
-    """A task's identity is its index; its params tell whether a finished one still counts."""
+    """A task's identity is its index, which goes with its parameters wherever its row stands."""
 
     total: int | None
 
@@ -57,8 +59,8 @@ class BatchJob(KindController):
         if self.total is None:
             self.given = None  # nothing begins
         self.contents = self.contents_of(spec, pins)
-        # Its own indexes, and how many of them are known to have begun.
-        self._order, self._begun = () if self.rows is None else (*self.rows.params,), 0
+        # Of its rows in their order, and how many spans of them are known to have begun.
+        self._indexes, self._begun = _row_indexes(spec, pins, self.rows, self.total), 0
         self._same_params = params_hash({}) if spec.tasks is None else None
         self.unit = lru_cache(UNITS_KEPT_MAX)(self._unit)
 
@@ -78,10 +80,11 @@ class BatchJob(KindController):
         """Its own; None of a task that there is not. What is being taken anew keeps what it has."""
         if self.rows is not None:
             return self.rows.params.get(index)
-        return self.spec.params(index) if 0 <= index < (self.total or 0) else None
+        row = self._indexes.row(index)
+        return None if row is None else self.spec.params(row)
 
     def indexes(self) -> Iterable[int]:
-        return range(self.total or 0) if self.rows is None else self.rows.params
+        return self._indexes
 
     @property
     def first(self) -> int:
@@ -96,29 +99,38 @@ class BatchJob(KindController):
     @cached_property
     def repeats(self) -> bool:
         tasks = self.spec.tasks
-        if tasks is None or tasks.completions is not None:
-            return True
-        if tasks.matrix is not None:
+        return tasks is None or tasks.completions is not None
+
+    def equal_before(self, index: int) -> int:
+        return self._repeated.get(index, 0)
+
+    @cached_property
+    def _repeated(self) -> Mapping[int, int]:
+        """Of the tasks whose parameters an earlier one has: how many."""
+        tasks = self.spec.tasks
+        if tasks is not None and tasks.matrix is not None:
             axes = [[canonical_json(value) for value in axis] for axis in tasks.matrix.values()]
-            return any(len(set(axis)) < len(axis) for axis in axes)
-        found = [self._params(index) or {} for index in self.indexes()]
-        return len({params_hash(it) for it in found}) < len(found)
+            if all(len(set(axis)) == len(axis) for axis in axes):
+                return {}
+        seen: Counter[str] = Counter()
+        found: dict[int, int] = {}
+        for index in self.indexes():
+            digest = params_hash(self._params(index) or {})
+            if seen[digest]:
+                found[index] = seen[digest]
+            seen[digest] += 1
+        return found
 
     def next(self, history: History) -> Iterator[Unit]:
-        end = self.total or 0
-        if self.rows is not None:
-            # What has begun stays so: of 100,000 rows the next is found without the ones before.
-            while self._begun < len(self._order) and self._order[self._begun] in history.taken:
-                self._begun += 1
-            for at in range(self._begun, len(self._order)):
-                unit = self.unit(self._order[at])
-                if unit is not None and unit.index not in history.taken:
-                    yield unit
-            return
-        for index in history.fresh(0, end):
-            unit = self.unit(index)
-            assert unit is not None
-            yield unit
+        spans = self._indexes.spans
+        # What has begun stays so: of 100,000 rows the next is found without the ones before.
+        while self._begun < len(spans) and _has_begun(history, spans[self._begun]):
+            self._begun += 1
+        for at in range(self._begun, len(spans)):
+            for index in history.fresh(spans[at].index, spans[at].index + spans[at].length):
+                unit = self.unit(index)
+                assert unit is not None
+                yield unit
 
     def verdict(self, history: History) -> Verdict | None:
         if self.total is None:
@@ -135,15 +147,38 @@ class BatchJob(KindController):
 
     def summary(self, history: History) -> Status:
         out = taken_from(self.spec.params_from, self.given)
-        if self.rows is not None and self.total is not None:
-            out["taskIndexes"] = IntervalSet(self._order).text(intervals_max=INTERVALS_MAX)
+        if self._shown_indexes:
+            out["taskIndexes"] = self._shown_indexes
         # A successPolicy may still be met; nothing else makes up for a task that was given up.
         if history.failed and self.spec.success_policy is None:
             out["cannotSucceed"] = self._failures(history)
         return out
 
+    @cached_property
+    def _shown_indexes(self) -> str:
+        """Where they are not those from 0 on."""
+        if self.total is None or (self.rows is None and self._indexes.plain):
+            return ""
+        return IntervalSet(self._indexes).text(intervals_max=INTERVALS_MAX)
+
     def _failures(self, history: History) -> str:
         return f"{len(history.failed)} of {self.total} tasks failed"
+
+
+def _row_indexes(
+    spec: BatchJobSpec, pins: Pins, rows: Rows | None, total: int | None
+) -> RowIndexes:
+    if rows is not None:
+        return RowIndexes.of(rows.params)
+    if pins.indexes and spec.tasks is not None and spec.tasks.completions is None:
+        known = RowIndexes.parse(pins.indexes)
+        if known.total == total:
+            return known
+    return RowIndexes([(0, total or 0)])
+
+
+def _has_begun(history: History, span: Span) -> bool:
+    return next(history.fresh(span.index, span.index + span.length), None) is None
 
 
 def _rows(spec: BatchJobSpec, pins: Pins) -> Rows | None:

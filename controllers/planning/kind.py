@@ -190,6 +190,10 @@ class KindController(ABC):
         """Whether units can have equal parameters and differ by their index alone."""
         return True
 
+    def equal_before(self, index: int) -> int:  # noqa: ARG002
+        """How many units with the parameters of this one come before it."""
+        return 0
+
     def ready(self, history: History, index: int) -> bool:  # noqa: ARG002
         """May this unit, which had attempts before, start now?"""
         return True

@@ -15,7 +15,8 @@ from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.controllers.history.history import History
-from fleetctl.controllers.planning.kind import KindController, Unit
+from fleetctl.controllers.model import Run
+from fleetctl.controllers.planning.kind import KindController, StopNow, Unit, as_desired
 from fleetctl.specs.blocks.template import WORK_FIELDS
 from fleetctl.specs.content import work_of
 from fleetctl.specs.values.hashing import canonical_json
@@ -81,7 +82,7 @@ class _Case:
 
     @property
     def stated(self) -> bool:
-        return self.spec.cache is not None
+        return shares(self.spec)
 
 
 Rule = Callable[[_Case], str]
@@ -108,11 +109,20 @@ def content(spec: Execution, controller: KindController, index: int, facts: Fact
     return Content(_digest(_told(case)), by_index=named or controller.repeats)
 
 
-def key_of(shared: Content, index: int, params_hash: str) -> Key | None:
-    """The key of one unit; None where its result may not be used again."""
+def shares(spec: Execution) -> bool:
+    """True when results of other objects, and what their volumes hold, are as good as own ones."""
+    return spec.cache is not None and spec.cache.policy == "ReuseSucceeded"
+
+
+def key_of(controller: KindController, shared: Content, unit: Unit) -> Key | None:
+    """The key of one unit; None where its result may not be used again. Equal units have a key
+    each, by their count.
+    """
     if not shared.key:
         return None
-    return Key(shared.key, f"{params_hash}/{index}" if shared.by_index else params_hash)
+    number = unit.index if shared.by_index else controller.equal_before(unit.index)
+    told = shared.by_index or number
+    return Key(shared.key, f"{unit.params_hash}/{number}" if told else unit.params_hash)
 
 
 def found(
@@ -128,7 +138,7 @@ def found(
     """
     hits: dict[int, Key] = {}
     for unit in _untried(controller, history):
-        key = key_of(shared(unit), unit.index, unit.params_hash)
+        key = key_of(controller, shared(unit), unit)
         if key is not None and key.unit in known(key.template):
             hits[unit.index] = key
         elif controller.in_order:
@@ -147,9 +157,16 @@ def _untried(controller: KindController, history: History) -> Iterator[Unit]:
         ahead = (index for index in controller.indexes() if index not in history.succeeded)
         again = [*takewhile(lambda index: index in due or index not in taken, ahead)]
         fresh = ()
+    else:
+        again += [it.index for it in history.live.values() if _gives_way(controller, it)]
     for unit in chain(map(controller.unit, again), fresh):
         if unit is not None:
             yield unit
+
+
+def _gives_way(controller: KindController, run: Run) -> bool:
+    """Whether it is stopped, or about to be, for another work of its unit."""
+    return isinstance(as_desired(controller, run), StopNow)
 
 
 def _told(case: _Case) -> object:

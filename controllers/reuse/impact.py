@@ -6,9 +6,10 @@ what it says is what the next pass does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from fleetctl.controllers.history.facts import Outdated
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run, RunState
 from fleetctl.controllers.planning.kind import KindController
@@ -113,6 +114,11 @@ def _again(history: History, cached: Collection[int]) -> Again:
         for index, it in history.outdated.items()
         if index not in cached and index not in history.live_by_index
     ]
+    return again_of(lost)
+
+
+def again_of(lost: Sequence[Outdated]) -> Again:
+    """What it takes to do these again, by what they had taken."""
     known = [it.usd for it in lost if it.usd is not None]
     usd = sum(known) if len(known) == len(lost) else None
     return Again(len(lost), sum(it.work_s for it in lost), usd)

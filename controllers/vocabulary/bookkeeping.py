@@ -15,4 +15,7 @@ RELEASED = "fleetctl.dev/released"
 # The results that `tasks.fromResults` took.
 RESULTS = "fleetctl.dev/results"
 
-BOOKKEEPING = frozenset({PRIOR, RELEASED, RESULTS, WANDB})
+# The indexes of the rows of a BatchJob; see controllers/reuse/rows.py.
+INDEXES = "fleetctl.dev/task-indexes"
+
+BOOKKEEPING = frozenset({INDEXES, PRIOR, RELEASED, RESULTS, WANDB})

@@ -50,7 +50,7 @@ class Status(TypedDict, total=False):
     completedIndexes: Annotated[str, "as Kubernetes writes them: `0-3,7`"]
     failedIndexes: Annotated[str, "the same of units given up"]
     unwantedIndexes: Annotated[str, "the same of units that the spec no longer asks for"]
-    taskIndexes: Annotated[str, "of a BatchJob with `tasks.fromResults`: the indexes of its tasks"]
+    taskIndexes: Annotated[str, "the indexes of a BatchJob's tasks, where they are not 0 and on"]
     startTime: Annotated[Number | None, "when the first run began"]
     activeSince: Annotated[Number | None, "since when activeDeadlineSeconds counts"]
     completionTime: Annotated[Number | None, "when it was over"]

@@ -121,6 +121,15 @@ class Change:
         return ", ".join(parts)
 
 
+def replaced_by(change: Change, among: Sequence[Change]) -> list[Resource]:
+    """The objects whose place a new one takes: those of its kind that the same apply prunes."""
+    if change.outcome != CREATED or not KINDS[change.after.kind].runs:
+        return []
+    of = (change.after.kind, change.after.namespace)
+    pruned = (it.after for it in among if it.outcome == PRUNED)
+    return [it for it in pruned if (it.kind, it.namespace) == of]
+
+
 def _recorded(field: FieldChange) -> str:
     if not _UNTOLD.isdisjoint(_WORDS.findall(field.path)):
         return field.path

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from fleetctl.apply.change import CONFIGURED, PRUNED, Change
+from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, Change
 from fleetctl.apply.predictions.asked import asked_about
 from fleetctl.common.errors import Refused
 from fleetctl.controllers.model import Resource, Run
@@ -98,7 +98,7 @@ def deletes_data(resource: Resource) -> bool:
 
 def _stakes(change: Change) -> bool:
     """Whether finished work would be done again that took time or money."""
-    if change.impact is None or change.outcome != CONFIGURED or change.rerun:
+    if change.impact is None or change.outcome not in (CREATED, CONFIGURED) or change.rerun:
         return False  # what was asked for by name is not asked about
     again = change.impact.again
     return again.units > 0 and (again.work_s >= REDONE_S_MIN or bool(again.usd))

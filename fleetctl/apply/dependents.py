@@ -30,6 +30,7 @@ from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import RESULTS
 from fleetctl.tracking.results import rows_taken, told
+from fleetctl.tracking.row_indexes import matched_rows
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -92,6 +93,7 @@ def results_kept(
     rows = rows_taken(giver, given, stored.runs)
     if isinstance(rows, Lacking):
         return replace(before, stale=True).text() if before is not None else ""
+    rows = matched_rows(stored.runs, rows, known)
     same = before is not None and not before.stale and before.params == rows.params
     return text if same else rows.text()
 

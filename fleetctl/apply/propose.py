@@ -13,7 +13,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.change import CONFIGURED, CREATED, PRUNED, UNCHANGED, Change, differences
+from fleetctl.apply.change import (
+    CONFIGURED,
+    CREATED,
+    PRUNED,
+    UNCHANGED,
+    Change,
+    differences,
+    replaced_by,
+)
 from fleetctl.apply.dependents import (
     GOES_ON,
     depends_note,
@@ -59,6 +67,7 @@ from fleetctl.stores.base import EventRow, Store, Stored
 from fleetctl.tracking.annotations import (
     FINISHING,
     FUNCTION,
+    INDEXES,
     KEPT,
     MODELS,
     NOTES,
@@ -70,6 +79,8 @@ from fleetctl.tracking.annotations import (
     ROLLOUT,
     pins_of,
 )
+from fleetctl.tracking.kept_by import kept_by, left_by
+from fleetctl.tracking.row_indexes import indexes_kept
 from fleetctl.tracking.track import track_of
 
 if TYPE_CHECKING:
@@ -117,6 +128,7 @@ def propose(
     gone = {it.key: it for it in _gone(stored, manifests, options, now_s)}
     # One that is pruned becomes nothing else before.
     changes = [*(it for it in changes if it.key not in gone), *gone.values()]
+    changes = _inherited(stored, changes, manifests, options)
     if options.unjudged:
         return changes
     return admitted(stored, changes, now_s, costs=options.costs)
@@ -137,11 +149,10 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
         if change.asked_again:
             _forget_refusals(store, change.after)
         if change.rerun:
-            _put_aside(store, change.after.uid)
+            put_aside(store, change.after.uid)
         version = change.before.version if change.before is not None else None
         store.resources.put(change.after, expected_version=version)
-        if change.outcome == PRUNED:
-            store.cache.forget(change.after.uid)
+    _hand_on_results(store, changes)
     store.events.record(
         [
             EventRow(it.after.uid, now_s, "Normal", it.outcome.title(), it.record)
@@ -149,6 +160,37 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
             if it.outcome != UNCHANGED
         ]
     )
+
+
+def _hand_on_results(store: Store, changes: Sequence[Change]) -> None:
+    """What a pruned object did is its own no more: those that take its place have it."""
+    for change in changes:
+        if change.outcome == CREATED and kept_by(change.after.annotations) is not None:
+            store.cache.hand_on(left_by(change.key), change.after.uid)
+            store.cache.forget(left_by(change.key))
+        for row in replaced_by(change, changes):
+            store.cache.hand_on(row.uid, change.after.uid)
+    for change in changes:
+        if change.outcome == PRUNED:
+            if change.before is not None and kept_by(change.before.annotations) is not None:
+                store.cache.hand_on(change.after.uid, left_by(change.key))
+            store.cache.forget(change.after.uid)
+
+
+def _inherited(
+    stored: Stored, changes: Sequence[Change], manifests: Sequence[Manifest], options: Order
+) -> list[Change]:
+    """The changes, those of new objects with what they have of those whose place they take."""
+    by_key = {manifest.key: manifest for manifest in manifests}
+    found = []
+    for change in changes:
+        replaced = replaced_by(change, changes) if change.impact is not None else ()
+        if replaced:
+            manifest = by_key[change.key]
+            impact = fresh_impact(stored, manifest, change.after, options, replaced)
+            change = replace(change, impact=impact)
+        found.append(change)
+    return found
 
 
 def _gone(
@@ -189,13 +231,14 @@ def _proposed(
     params = winner_params(stored, manifest, known, moving)
     results = results_kept(stored, manifest, known, moving)
     taken = {
-        **taken, PARAMS: params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known)
+        **taken, PARAMS: params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known),
+        INDEXES: indexes_kept(stored.runs, manifest.spec, known),
     }  # fmt: skip
     desired = drafted(manifest, options, known, now_s, taken)
     rerun = options.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
-            desired = replace(desired, annotations={**desired.annotations, RERUN: "1"})
+            desired = replace(desired, annotations={**desired.annotations, RERUN: repr(now_s)})
         impact = fresh_impact(stored, manifest, desired, options)
         tasks = f"its tasks are {told}" if (told := results_told(desired)) else ""
         next_run = fires_note(manifest.spec, now_s)
@@ -218,7 +261,7 @@ def _proposed(
         generation=known.generation + (rerun or not same_work),
     )
     if rerun:
-        after = replace(after, annotations={**after.annotations, RERUN: str(after.generation)})
+        after = replace(after, annotations={**after.annotations, RERUN: repr(now_s)})
     affected = None
     if rerun or not same_work:
         affected = impact_on(stored, after, options, rerun=rerun)
@@ -368,8 +411,12 @@ def _forget_refusals(store: Store, refused: Resource) -> None:
             store.runs.advance(passed, from_states=frozenset({RunState.REFUSED}))
 
 
-def _put_aside(store: Store, uid: str) -> None:
-    """What all ended units of an object came to counts no more."""
+def put_aside(store: Store, uid: str, indexes: Collection[int] | None = None) -> None:
+    """What ended units of an object came to counts no more, neither here nor for equal work. None:
+    those of all indexes, wanted or not.
+    """
     ends = {run.index: run for run, _ in store.runs.of(uid) if run.state not in LIVE_STATES}
-    for run in ends.values():
+    aside = [run for run in ends.values() if indexes is None or run.index in indexes]
+    for run in aside:
         store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))
+    store.cache.put_aside([run.name for run in aside if run.state is RunState.SUCCEEDED])

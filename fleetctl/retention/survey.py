@@ -73,11 +73,10 @@ def _items(home: Path, reader: Reader, now_s: float) -> dict[Sort, list[Item]]:
         for uid, size, at_s in reader.events_bytes()
         if uid in objects
     ]
-    by_key = {it.key: it for it in objects.values()}
     found[Sort.REUSE] = [
-        Item(by_key[key].uid, key, size, at_s)
-        for key, size, at_s in reader.reuse_bytes()
-        if key in by_key
+        Item(uid, objects[uid].key, size, at_s)
+        for uid, size, at_s in reader.reuse_bytes()
+        if uid in objects
     ]
     for uid, kind, name, namespace, size, gone_s in reader.gone_records():
         found[Sort.DELETED].append(Item(uid, object_key(kind, name, namespace), size, gone_s))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from fleetctl.controllers.model import LIVE_STATES, Metric, Resource, Run, RunState, Saved
@@ -53,6 +54,19 @@ class Remembered:
     duration_s: float | None
     usd: float | None
     ended_at_s: float
+    owner: str  # the uid of the object that may take it as its own
+
+
+@dataclass(frozen=True, slots=True)
+class Reusable:
+    """Says which successes an object may take. owners: uids of the objects that they are of, the
+    first to be preferred; shared: those of all others too. after_s: only what ended later, in
+    seconds since the epoch.
+    """
+
+    owners: tuple[str, ...]
+    shared: bool = False
+    after_s: float = -inf
 
 
 class ResourceStore(Protocol):
@@ -269,22 +283,32 @@ class CreateStore(Protocol):
 
 
 class CacheStore(Protocol):
-    """What succeeded, by content. Goes with its object, for a result serves others only while its
-    log is there to show; the oldest go when there are too many.
+    """What succeeded, by content and owner. Goes with its owner; the oldest go when there are too
+    many.
     """
 
     def remember(self, successes: Sequence[Remembered]) -> None:
-        """Keep them, each in place of an older one of the same keys."""
+        """Keep them, each in place of an older one of the same keys and owner."""
         ...
 
-    def recall(self, template_key: str) -> Collection[str]:
+    def recall(self, template_key: str, among: Reusable) -> Collection[str]:
         """The unit keys that are known below this template key."""
         ...
 
-    def get(self, template_key: str, unit_key: str) -> Remembered | None: ...
+    def get(self, template_key: str, unit_key: str, among: Reusable) -> Remembered | None:
+        """The first owner's, where it has one; else the newest."""
+        ...
 
-    def forget(self, uid: str) -> None:
-        """What runs of this object left; it is, or is about to be, deleted."""
+    def hand_on(self, owner: str, heir: str) -> None:
+        """What this owner has is its heir's too: an object that takes its place."""
+        ...
+
+    def forget(self, owner: str) -> None:
+        """All of this owner; it is, or is about to be, deleted."""
+        ...
+
+    def put_aside(self, runs: Sequence[str]) -> None:
+        """What these runs came to counts no more."""
         ...
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import inf
 
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
@@ -26,12 +27,13 @@ PARAMS = "fleetctl.dev/params"
 # Those that no document shows.
 PRIOR, WANDB = bookkeeping.PRIOR, bookkeeping.WANDB
 RELEASED, RESULTS = bookkeeping.RELEASED, bookkeeping.RESULTS
+INDEXES = bookkeeping.INDEXES
 # What `--keep-finished` and FinishRunning said when the work changed: seconds since the epoch.
 KEPT = "fleetctl.dev/kept-finished"
 FINISHING = "fleetctl.dev/finishing"
 # What `--rollout` said, in place of the spec's own until the work changes again.
 ROLLOUT = "fleetctl.dev/rollout"
-# A request to run all again whatever is known: the generation that it began with.
+# A request to run all again whatever is known by then: seconds since the epoch.
 RERUN = "fleetctl.dev/rerun"
 # What its whole work was estimated to cost when its spec was applied; see money/estimate.py.
 ESTIMATE = "fleetctl.dev/estimate"
@@ -51,6 +53,7 @@ NOTES = (
     ESTIMATE,
     FINISHING,
     FUNCTION,
+    INDEXES,
     KEPT,
     KEPT_BY,
     MODELS,
@@ -79,11 +82,18 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         params=annotations.get(PARAMS, ""),
         prior=annotations.get(PRIOR, ""),
         results=annotations.get(RESULTS, ""),
+        indexes=annotations.get(INDEXES, ""),
         wandb=_config_at_wandb(annotations.get(WANDB, "")),
         kept_until_s=_moment(annotations.get(KEPT, "")),
         finishing_at_s=_moment(annotations.get(FINISHING, "")),
         rollout=annotations.get(ROLLOUT, ""),
     )
+
+
+def rerun_at_s(annotations: Mapping[str, str]) -> float:
+    """When it was asked for that all runs again: what was known by then is not taken."""
+    at_s = _moment(annotations.get(RERUN, ""))
+    return -inf if at_s is None else at_s
 
 
 def waits_for(sweep: Resource | None) -> str:

@@ -42,6 +42,13 @@ def kept_by(annotations: Mapping[str, str]) -> KeptBy | None:
     return KeptBy(found["source"], found["file"], found["revision"], found["digest"])
 
 
+def left_by(key: str) -> str:
+    """The owner of results whose object a Source has pruned: of the next one that a Source makes
+    under that name, for a manifest that moves to another Source goes before it comes.
+    """
+    return f"left by {key}"
+
+
 def made_again_by(annotations: Mapping[str, str]) -> str:
     """Who would make the object again, and have it run again, were it deleted here alone; empty
     where nobody would.

@@ -8,23 +8,23 @@ controllers/reuse/cache.py decides; this file brings it the facts that the store
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache, partial
 from math import isfinite, nan
 
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import CACHED, Metric, Run, RunState
 from fleetctl.controllers.planning.kind import KindController, Unit
 from fleetctl.controllers.planning.plan import Reuse
-from fleetctl.controllers.reuse.cache import Content, Facts, Key, content, found, key_of
+from fleetctl.controllers.reuse.cache import Content, Facts, Key, content, found, key_of, shares
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.hashing import canonical_json
-from fleetctl.stores.base import Remembered, Store, Stored
-from fleetctl.tracking.annotations import MODELS, RERUN, REVISION
+from fleetctl.stores.base import Remembered, Reusable, Stored
+from fleetctl.tracking.annotations import MODELS, REVISION, rerun_at_s
 from fleetctl.tracking.track import Work
 
 
@@ -40,8 +40,8 @@ class Contents:
     controller: KindController
     revision: str
     namespace: str
+    among: Reusable
     models: str = ""  # as pinned: what its endpoints call them
-    rerun: bool = False  # whatever is known is not taken
     memo: dict[tuple[str, str], Content] = field(default_factory=dict)
 
     def of(self, unit: Unit) -> Content:
@@ -52,9 +52,11 @@ class Contents:
         return self.memo[at]
 
 
-def contents_of(store: Stored, work: Work, *, revision: str | None = None) -> Contents | None:
+def contents_of(
+    store: Stored, work: Work, *, revision: str | None = None, replaced: Sequence[str] = ()
+) -> Contents | None:
     """None for objects that run nothing. revision: of `source.path`, where another than that of the
-    apply is known.
+    apply is known. replaced: uids of objects whose place it takes.
     """
     spec, resource = work.track.spec, work.resource
     if not isinstance(spec, Execution):
@@ -69,7 +71,7 @@ def contents_of(store: Stored, work: Work, *, revision: str | None = None) -> Co
         revision,
         resource.namespace,
         models=notes.get(MODELS, ""),
-        rerun=RERUN in notes,
+        among=Reusable((resource.uid, *replaced), shares(spec), rerun_at_s(notes)),
     )
 
 
@@ -80,11 +82,9 @@ def fixed(template: Template) -> bool:
 
 def lookup(contents: Contents, history: History) -> tuple[dict[int, Key], str]:
     """(the units whose results are known, a sentence why none can be or nothing)."""
-    if contents.rerun:
-        return {}, "somebody asked to run all again"
     first = contents.controller.unit(contents.controller.first)
     why = contents.of(first).why if first is not None else ""
-    recall = cache(contents.store.cache.recall)
+    recall = lru_cache(maxsize=None)(partial(contents.store.cache.recall, among=contents.among))
     return found(contents.controller, history, contents.of, recall), why
 
 
@@ -98,12 +98,12 @@ class Taken:
 
 
 def take_over(
-    store: Store, name: str, uid: str, action: Reuse, content: str, now_s: float
+    contents: Contents, name: str, uid: str, action: Reuse, content: str, now_s: float
 ) -> Taken | None:
     """The run to record for `action`, with the content of its unit; None when its result was
     dropped in the meantime.
     """
-    known = store.cache.get(*action.key)
+    known = contents.store.cache.get(*action.key, contents.among)
     if known is None:
         return None
     run = Run(
@@ -124,6 +124,8 @@ def take_over(
         message=f"the result of {known.object} {known.index}, run {known.run}",
         usd_per_s=0.0,
         usd=0.0,
+        worth_s=known.duration_s,
+        worth_usd=known.usd,
     )
     values: Mapping[str, float | None] = json.loads(known.metrics)
     metrics = tuple(
@@ -143,7 +145,7 @@ def success(
     latest: Mapping[str, float],
 ) -> Remembered | None:
     """What to keep of a run of `unit` that has succeeded; None where nobody may use it again."""
-    key = key_of(contents.of(unit), unit.index, unit.params_hash)
+    key = key_of(contents.controller, contents.of(unit), unit)
     if key is None:
         return None
     values = {name: value if isfinite(value) else None for name, value in latest.items()}
@@ -158,6 +160,7 @@ def success(
         duration_s=None if run.started_at_s is None else max(0.0, ended_at_s - run.started_at_s),
         usd=run.cost_usd,
         ended_at_s=ended_at_s,
+        owner=run.uid,
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether a unit that has succeeded before runs again: `cache` of BatchJob, Sweep and TrainingRun.
+"""Whose results a unit may take instead of running: `cache` of BatchJob, Sweep and TrainingRun.
 
 What makes two units equal is in controllers/reuse/cache.py.
 """
@@ -13,9 +13,10 @@ from fleetctl.specs.values.scalars import Spec
 
 
 class CachePolicy(Spec):
-    """What becomes of a unit whose content has succeeded before, in this object or another."""
+    """Settles for a unit whose content has succeeded before whether it runs again."""
 
-    policy: Literal["ReuseSucceeded", "Never"] = Field(
-        description="ReuseSucceeded, which also reuses work with volumes once it is stated,"
-        " or Never.",
+    policy: Literal["Own", "ReuseSucceeded", "Never"] = Field(
+        default="Own",
+        description="Own: results of this object, and of what its apply replaces; default."
+        " ReuseSucceeded: of other objects and of work with volumes too. Never: none.",
     )

@@ -206,8 +206,7 @@ class Execution(Spec):
     )
     cache: CachePolicy | None = Field(
         default=None,
-        description="Whether work that has succeeded before runs again; default: not if it writes"
-        " no volume.",
+        description="Whose results are taken in place of running; default: its own.",
     )
     depends_on: Dependencies = Field(
         default=(),

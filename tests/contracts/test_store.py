@@ -14,7 +14,7 @@ from store_worlds import WORLDS, FixedClock, World, begin, job, put, run
 from fleetctl.common import home as places
 from fleetctl.common.errors import Conflict, NotFound, StoreError
 from fleetctl.controllers.model import Metric, RunState
-from fleetctl.stores.base import Asked, Calls, EventRow, Remembered
+from fleetctl.stores.base import Asked, Calls, EventRow, Remembered, Reusable
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store, open_store
 
@@ -559,8 +559,14 @@ def test_a_store_keeps_its_id_over_restarts_and_no_two_stores_share_one(world: W
 # Successes by content
 
 
-def success(unit: str, *, result: str | None = '{"x":1}', template: str = "t") -> Remembered:
-    return Remembered(template, unit, result, "{}", f"run-{unit}", "batchjob/a", 3, 2.5, 0.1, 9.0)
+OWN = Reusable(("u1",))
+
+
+def success(
+    unit: str, *, result: str | None = '{"x":1}', owner: str = "u1", ended_at_s: float = 9.0
+) -> Remembered:
+    run = f"run-{owner}-{unit}"
+    return Remembered("t", unit, result, "{}", run, "batchjob/a", 3, 2.5, 0.1, ended_at_s, owner)
 
 
 def test_a_success_is_known_by_its_keys_after_a_crash_and_without_its_object(world: World) -> None:
@@ -569,24 +575,65 @@ def test_a_success_is_known_by_its_keys_after_a_crash_and_without_its_object(wor
         world.store.cache.remember([success("a"), success("b", result=None)])
         world.store.resources.delete("u1")
     cache = world.crash().cache
-    assert set(cache.recall("t")) == {"a", "b"}
-    assert set(cache.recall("another")) == set()
-    assert cache.get("t", "a") == success("a")
-    assert cache.get("t", "b") == success("b", result=None)
-    assert cache.get("t", "c") is None
+    assert set(cache.recall("t", OWN)) == {"a", "b"}
+    assert set(cache.recall("another", OWN)) == set()
+    assert cache.get("t", "a", OWN) == success("a")
+    assert cache.get("t", "b", OWN) == success("b", result=None)
+    assert cache.get("t", "c", OWN) is None
 
 
 def test_a_success_of_an_undone_transaction_is_not_known(store: SqliteStore) -> None:
     with pytest.raises(ZeroDivisionError), store.transaction():
         store.cache.remember([success("a")])
         raise ZeroDivisionError
-    assert store.cache.get("t", "a") is None
+    assert store.cache.get("t", "a", OWN) is None
 
 
 def test_a_newer_success_takes_the_place_of_the_older_one(store: SqliteStore) -> None:
     with store.transaction():
         store.cache.remember([success("a"), success("a", result='{"x":2}')])
-    assert store.cache.get("t", "a") == success("a", result='{"x":2}')
+    assert store.cache.get("t", "a", OWN) == success("a", result='{"x":2}')
+
+
+def test_each_object_has_its_own_success_of_a_content(store: SqliteStore) -> None:
+    mine, other = success("a"), success("a", owner="u2", ended_at_s=10.0)
+    with store.transaction():
+        store.cache.remember([mine, other, success("b", owner="u2")])
+    assert store.cache.get("t", "a", OWN) == mine
+    assert set(store.cache.recall("t", OWN)) == {"a"}
+    shared = Reusable(("u1",), shared=True)
+    assert store.cache.get("t", "a", shared) == mine
+    assert store.cache.get("t", "a", Reusable(("u3",), shared=True)) == other
+    assert set(store.cache.recall("t", shared)) == {"a", "b"}
+    with store.transaction():
+        store.cache.forget("u1")
+    assert store.cache.get("t", "a", OWN) is None
+    assert store.cache.get("t", "a", shared) == other
+
+
+def test_what_ended_before_a_moment_is_not_taken(store: SqliteStore) -> None:
+    with store.transaction():
+        store.cache.remember([success("a", ended_at_s=9.0), success("b", ended_at_s=10.0)])
+    later = Reusable(("u1",), shared=True, after_s=9.0)
+    assert set(store.cache.recall("t", later)) == {"b"}
+    assert store.cache.get("t", "a", later) is None
+
+
+def test_an_heir_has_what_the_object_had_whose_place_it_takes(store: SqliteStore) -> None:
+    with store.transaction():
+        store.cache.remember([success("a"), success("b")])
+        store.cache.hand_on("u1", "u2")
+        store.cache.forget("u1")
+    heir = Reusable(("u2",))
+    assert set(store.cache.recall("t", heir)) == {"a", "b"}
+    assert store.cache.get("t", "a", heir) == replace(success("a"), owner="u2")
+
+
+def test_a_success_that_is_put_aside_serves_nobody(store: SqliteStore) -> None:
+    with store.transaction():
+        store.cache.remember([success("a"), success("b")])
+        store.cache.put_aside(["run-u1-a"])
+    assert set(store.cache.recall("t", OWN)) == {"b"}
 
 
 def test_the_oldest_successes_go_when_there_are_too_many_or_too_large(store: SqliteStore) -> None:
@@ -594,8 +641,8 @@ def test_the_oldest_successes_go_when_there_are_too_many_or_too_large(store: Sql
     with store.transaction():
         few.remember([success(unit) for unit in "abc"])
         few.remember([success("a"), success("d")])
-    assert set(few.recall("t")) == {"c", "a", "d"}
+    assert set(few.recall("t", OWN)) == {"c", "a", "d"}
     small = SqliteCache(store._session, bytes_max=4_000)
     with store.transaction():
         small.remember([success("e", result="x" * 4_000), success("f", result="x" * 4_000)])
-    assert set(small.recall("t")) == {"f"}
+    assert set(small.recall("t", OWN)) == {"f"}

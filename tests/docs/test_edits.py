@@ -49,14 +49,44 @@ def test_edited_code_is_told_by_name_and_runs_again(fleet: Fleet, tmp_path: Path
 
 def test_a_cached_task_shows_the_log_of_the_one_whose_result_it_has(fleet: Fleet) -> None:
     template = {"script": "echo said once; echo '{}' > $FLEETCTL_RESULT"}
+    shared = {"policy": "ReuseSucceeded"}
     fleet.ok("apply", "-f", "-", "--wait", stdin=job("says", template=template))
-    said = fleet.ok("apply", "-f", "-", "--wait", stdin=job("says-too", template=template))
+    said = fleet.ok(
+        "apply", "-f", "-", "--wait", stdin=job("says-too", template=template, cache=shared)
+    )
     assert "1 cached" in said
     shown = fleet.run("logs", "job/says-too")
     assert "said once" in shown.out and "batchjob/says 0" in shown.talk
     fleet.ok("delete", "job/says", "job/says-too")
     assert "cached" not in fleet.ok("apply", "-f", "-", stdin=job("says", template=template))
     fleet.ok("delete", "job/says")
+
+
+def test_the_same_command_runs_each_time(fleet: Fleet) -> None:
+    said = [fleet.ok("run", "--no-source", "--", "date", "+%s%N").split() for _ in range(2)]
+    first, second = (int(words[0]) for words in said)
+    assert second > first
+
+
+def test_rows_keep_their_results_when_others_come_and_go(fleet: Fleet) -> None:
+    template = {"python": "import random\nSUBMIT(r=random.random())"}
+
+    def rows(*values: int) -> list[object]:
+        """What is recorded after an apply of these rows, in their order."""
+        tasks = {"items": [{"a": value} for value in values]}
+        manifest = job("keeps", tasks=tasks, template=template)
+        fleet.ok("apply", "-f", "-", "--wait", stdin=manifest)
+        found = fleet.json("results", "job/keeps")
+        return sorted((row["params"]["a"], row["result"]["r"]) for row in found)
+
+    first = rows(0, 5, 5, 7, 8, 9)
+    assert rows(5, 5, 7, 8, 9) == first[1:]
+    fleet.ok("rerun", "job/keeps")
+    fleet.ok("wait", "job/keeps", "--for=complete")
+    anew = rows(5, 5, 7, 8, 9)
+    assert not {*anew} & {*first}
+    assert rows(9, 8, 5, 5) == [*anew[:2], *anew[3:]]
+    fleet.ok("delete", "job/keeps")
 
 
 def test_waiting_can_show_what_new_tasks_print(fleet: Fleet) -> None:

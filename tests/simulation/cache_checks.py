@@ -28,6 +28,8 @@ def reused_truthfully(scene: Scene) -> Iterator[str]:
             yield f"`{run.name}` is cached and its policy is Never"
         source = next((name for name in known if run.message.endswith(f"run {name}")), None)
         result = scene.now.results[run.name]
+        if source is not None and not _may_take(scene, source, run):
+            yield f"`{run.name}` is cached, and `{source}` is another object's"
         if source is None:
             yield f"`{run.name}` is cached, and what it names had not succeeded: {run.message}"
         elif not _equal(scene, source, run):
@@ -37,6 +39,11 @@ def reused_truthfully(scene: Scene) -> Iterator[str]:
 
 
 CACHE_CHECKS = (reused_truthfully,)
+
+
+def _may_take(scene: Scene, source: str, run: Run) -> bool:
+    policy = spec(scene.now.resources[run.uid]).get("cache", {}).get("policy")
+    return policy == "ReuseSucceeded" or scene.world.works[source].order.uid == run.uid
 
 
 def _remember(scene: Scene) -> None:

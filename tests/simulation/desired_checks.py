@@ -10,13 +10,14 @@ from functools import lru_cache
 
 from fleetctl.controllers.model import CACHED, LIVE_STATES, Resource, RunState
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
+from fleetctl.controllers.reuse.rows import RowIndexes
 from fleetctl.controllers.vocabulary.status_keys import sentences
 from fleetctl.specs.content import Pins, template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.specs.values.namespaces import asset_name
-from fleetctl.tracking.annotations import PARAMS, RESULTS
+from fleetctl.tracking.annotations import INDEXES, PARAMS, RESULTS
 from tests.simulation.editing import UNREADABLE_SPEC
 from tests.simulation.scene import Scene
 from tests.simulation.snapshot import parsed, spec, status
@@ -189,7 +190,8 @@ def nothing_left(scene: Scene) -> Iterator[str]:
 
 def _desired(resource: Resource) -> tuple[dict[int, str], str] | None:
     notes = resource.annotations
-    return _wanted(resource.spec, notes.get(PARAMS, ""), notes.get(RESULTS, ""))
+    noted = (notes.get(PARAMS, ""), notes.get(RESULTS, ""), notes.get(INDEXES, ""))
+    return _wanted(resource.spec, *noted)
 
 
 DESIRED_CHECKS = (
@@ -229,9 +231,10 @@ def _adds_up(key: str, of: dict[str, object]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=512)
-def _wanted(text: str, given: str, taken: str) -> tuple[dict[int, str], str] | None:
+def _wanted(text: str, given: str, taken: str, indexes: str) -> tuple[dict[int, str], str] | None:
     """Params hash by index, and the template's hash where live runs must have it. given: what
-    `paramsFrom` has given, taken: the results that are its tasks, both as they are noted.
+    `paramsFrom` has given, taken: the results that are its tasks, indexes: of its rows, all as they
+    are noted.
 
     None: the spec cannot be read.
     """
@@ -245,7 +248,8 @@ def _wanted(text: str, given: str, taken: str) -> tuple[dict[int, str], str] | N
         rows = parsed(taken).get("rows", ())
         hashes = {index: params_hash(params) for index, params in rows}
     else:
-        hashes = {index: params_hash(desired.params(index)) for index in range(count)}
+        places = RowIndexes.parse(indexes) if indexes else range(count)
+        hashes = {index: params_hash(desired.params(at)) for at, index in enumerate(places)}
     replaces = desired.rollout == "Replace"
     told = template_hash(
         desired.template, desired.placement, Pins(params=given), desired.params_from

@@ -41,8 +41,9 @@ def carry_out(store: Store, desired: Desired, *, now_s: float) -> str:
             _damage(store, desired.kind, name, within)
         case "overtake":
             _overtake(store, desired.kind, name, now_s, within)
-        case "retry":
-            choice = Choice("all", request=f"retry {desired.name} {desired.at_s}")
+        case "retry" | "rerun":
+            request = f"{desired.verb} {desired.name} {desired.at_s}"
+            choice = Choice("all" if desired.verb == "retry" else "rerun", request=request)
             retry(store, desired.kind, name, choice, now_s, namespace=within)
         case _:
             wanted = desired.verb == "suspend"

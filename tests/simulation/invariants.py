@@ -17,6 +17,7 @@ from tests.simulation.money_checks import BILL_CHECKS, MONEY_CHECKS
 from tests.simulation.place_checks import PLACE_COMMIT_CHECKS, PLACE_EFFECT_CHECKS
 from tests.simulation.queues import QUEUE_COMMIT_CHECKS, QUEUE_EFFECT_CHECKS
 from tests.simulation.record_checks import RECORD_CHECKS
+from tests.simulation.rows import ROW_CHECKS
 from tests.simulation.savings import SAVING_CHECKS
 from tests.simulation.scene import Check, Scene
 from tests.simulation.searches import SEARCH_CHECKS
@@ -26,6 +27,7 @@ from tests.simulation.world_checks import WORLD_CHECKS
 COMMIT_CHECKS: tuple[Check, ...] = (
     *RECORD_CHECKS,
     *CACHE_CHECKS,
+    *ROW_CHECKS,
     *CHAIN_CHECKS,
     *DESIRED_CHECKS,
     *PLACE_COMMIT_CHECKS,

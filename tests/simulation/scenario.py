@@ -15,8 +15,8 @@ MOMENTS_S = (0.3, 2.0, 9.0, 30.0, 120.0)
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """verb: apply, delete, suspend, resume, retry, poison (a stored spec that nobody can read),
-    damage (the same of an object that runs) or overtake (deleted while somebody edits it).
+    """verb: apply, delete, suspend, resume, retry, rerun, poison (a stored spec that nobody can
+    read), damage (the same of an object that runs) or overtake (deleted while somebody edits it).
 
     name: with its namespace before a dot, where that is not the default, as providers have it.
     """

@@ -20,6 +20,7 @@ from tests.simulation import (
     places,
     queues,
     races,
+    rows,
     savings,
     searches,
     wandb,
@@ -297,10 +298,10 @@ def _equal(rng: random.Random, name: str, provider: str) -> Scenario:
     tasks = [objects.task(rng, number=n, backoff_limit=limit, may_fail=True) for n in range(4)]
     changes: tuple[Spec, ...] = (
         {},
-        {},
+        {"cache": {"policy": "Own"}},
         {"cache": {"policy": "Never"}},
         {"cache": {"policy": "ReuseSucceeded"}},
-        {"template": {"command": ["work", "better"]}},
+        {"cache": {"policy": "ReuseSucceeded"}, "template": {"command": ["work", "better"]}},
     )
     desired_rows, ends, at_s = [], [], 0.0
     for which in ("one", "two", "three"):
@@ -398,6 +399,7 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "workers": _workers,
     "checkpoints": savings.trainings,
     **races.NAMED,
+    **rows.NAMED,
     **early_ends.NAMED,
     **chains.NAMED,
     **givers.NAMED,

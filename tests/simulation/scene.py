@@ -33,6 +33,8 @@ class Scene:
     stops: list[RunRef] = field(default_factory=list)
     successes: dict[str, str | None] = field(default_factory=dict)  # run -> result, ever committed
     mounts: dict[str, frozenset[str]] = field(default_factory=dict)  # at that success: volumes
+    # By uid: the runs that were there when it was asked to run all again.
+    aside: dict[str, set[str]] = field(default_factory=dict)
     never: set[str] = field(default_factory=set)  # uids whose results nobody may use again
     # By uid: the works, as chains.py tells them apart, of which something has begun.
     released: dict[str, set[str]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.selection import ALL
-from tests.simulation import chains, givers, queues, races, searches
+from tests.simulation import chains, givers, queues, races, rows, searches
 from tests.simulation.runner import Options, Outcome, simulate
 from tests.simulation.scenarios import draw
 
@@ -134,6 +134,13 @@ def test_what_depends_on_others_begins_when_they_have_come_out_as_they_must(
     scenario: str, seeds: Seeds
 ) -> None:
     for seed in seeds(10):
+        outcome = simulate(seed, Options(scenario=scenario))
+        assert not outcome.broken, told(outcome)
+
+
+@pytest.mark.parametrize("scenario", rows.NAMED)
+def test_a_row_that_stays_in_the_file_keeps_its_work(scenario: str, seeds: Seeds) -> None:
+    for seed in seeds(40):
         outcome = simulate(seed, Options(scenario=scenario))
         assert not outcome.broken, told(outcome)
 

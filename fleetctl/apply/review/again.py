@@ -45,7 +45,7 @@ def units_of(before: Resource | None, after: Resource | None) -> Units | None:
 
 
 def _units(resource: Resource) -> dict[tuple[int, str], str] | None:
-    """Content by what tells a unit from others: its parameters, and its place where that counts."""
+    """Content by what tells a unit from others: its parameters, and its number among equals."""
     controller = _controller(resource)
     if controller.total is None or controller.total > UNITS_MAX:
         return None
@@ -65,4 +65,7 @@ def _controller(resource: Resource) -> KindController:
 
 def _place(controller: KindController, unit: Unit) -> tuple[int, str]:
     """Where parameters keep the index that they had, that index says nothing."""
-    return (-1 if controller.keeps_indexes else unit.index), unit.params_hash
+    if controller.keeps_indexes:
+        return -1, unit.params_hash
+    number = unit.index if controller.repeats else controller.equal_before(unit.index)
+    return number, unit.params_hash

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from fleetctl.apply.consent import NeedsConsent
+from fleetctl.apply.propose import put_aside
 from fleetctl.apply.write.commit import find
 from fleetctl.common.errors import NotFound, UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.controllers.history.requeue import failed, tried
-from fleetctl.controllers.model import LIVE_STATES, Run
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.reuse.impact import worked_s
 from fleetctl.specs.kinds.registry import KINDS
@@ -81,15 +81,13 @@ def retry(
     goes_on = goes_on or (choice.which == "failed" and _gave_up(work.track))
     if not goes_on:
         return Requeued(resource.key, 0, live)
-    ends = _last_ends(store, resource.uid, set(chosen))
     fields = {**resource.annotations, **({RETRIED: choice.request} if choice.request else {})}
     if choice.which == "rerun":
-        fields[RERUN] = str(resource.generation + 1)
+        fields[RERUN] = repr(now_s)
     again = replace(resource, generation=resource.generation + 1, annotations=fields)
     message = f"{len(chosen):,} {KINDS[kind].unit}{'s'[: len(chosen) != 1]} requeued by a user"
     with store.transaction():
-        for run in ends.values():
-            store.runs.advance(replace(run, put_aside=True), from_states=frozenset({run.state}))
+        put_aside(store, resource.uid, None if choice.which == "rerun" else set(chosen))
         store.resources.put(again, expected_version=resource.version)
         store.events.record([EventRow(resource.uid, now_s, "Normal", "Retried", message)])
     return Requeued(resource.key, len(chosen), live)
@@ -170,12 +168,3 @@ def _losses(
 def _gave_up(track: Track) -> bool:
     status: Mapping[str, object] = json.loads(track.resource.status or "{}")
     return track.prior.phase in TERMINAL_PHASES and status.get("phase") in ("Failed", "Skipped")
-
-
-def _last_ends(store: Store, uid: str, chosen: set[int]) -> dict[int, Run]:
-    """The newest attempt of each."""
-    ends: dict[int, Run] = {}
-    for run, _ in store.runs.of(uid):
-        if run.index in chosen and run.state not in LIVE_STATES:
-            ends[run.index] = run
-    return ends

@@ -2,8 +2,7 @@
 volumes that are named and not declared, same annotations.
 
 A source that is a directory is the copy that was kept when the schedule was applied; of a
-repository the commit is asked for each time. An object works anew though an equal one has
-succeeded, unless its template has a `cache` of its own: that is what a schedule is for.
+repository the commit is asked for each time.
 """
 
 from __future__ import annotations
@@ -91,7 +90,6 @@ class Scheduled:
         now_s: float,
     ) -> Sequence[Change]:
         options = Order(
-            rerun=wanted.spec.makes.cache is None,
             parallelism=parallelism_of(self._providers),
             looked=looked,
             sources=self.sources,

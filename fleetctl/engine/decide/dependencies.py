@@ -24,6 +24,7 @@ from fleetctl.controllers.trials.winner import Lacking
 from fleetctl.specs.blocks.common import Execution
 from fleetctl.tracking.annotations import RELEASED, RERUN, RESULTS, pins_of
 from fleetctl.tracking.results import rows_taken, told
+from fleetctl.tracking.row_indexes import matched_rows
 from fleetctl.tracking.track import Track, Work
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Dependencies:
         rows = rows_taken(giver, given, self._state.store.runs)
         if isinstance(rows, Lacking):
             return work, rows
+        rows = matched_rows(self._state.store.runs, rows, resource)
         if not self._annotate(work.track, RESULTS, rows.text()):
             return work, _CHANGED
         self._state.say(resource.uid, "ResultsTaken", told(rows.params, giver.key))

@@ -152,7 +152,9 @@ class Intents:
         name = run_name(store.store_id, uid, action.index, action.attempt)
         unit = work.controller.unit(action.index)
         assert unit is not None, f"unit {action.index} is done and not wanted"
-        taken = take_over(store, name, uid, action, unit.content, now_s)
+        contents = contents_of(store, work)
+        assert contents is not None, f"{work.resource.key} runs nothing"
+        taken = take_over(contents, name, uid, action, unit.content, now_s)
         if taken is None:
             return
         values = last_values(taken.metrics)

@@ -192,7 +192,7 @@ class Reader:
         return self._rows(places.EVENTS_DB, "events_bytes", ())
 
     def reuse_bytes(self) -> Iterator[tuple[str, int, float]]:
-        """(key of the object, bytes, time of the newest) of results that serve others."""
+        """(uid of the object, bytes, time of the newest) of results that can be reused."""
         return self._rows(places.STATE_DB, "reuse_bytes", ())
 
     def gone_records(self) -> Iterator[tuple[str, str, str, str, int, float]]:

@@ -222,6 +222,6 @@ SELECT uid, sum(length(message) + length(reason) + 100), max(at_s) FROM events
 GROUP BY uid HAVING count(*) > 1;
 
 -- name: reuse_bytes
--- By the object that the results are of: about what they take, and when the newest was made.
-SELECT object, sum(coalesce(length(result), 0) + length(metrics) + 200), max(ended_at_s) FROM cache
-GROUP BY object;
+-- By the object that may take them as its own: about what they take, and when the newest was made.
+SELECT owner, sum(coalesce(length(result), 0) + length(metrics) + 200), max(ended_at_s) FROM cache
+GROUP BY owner;

@@ -188,8 +188,8 @@ INSERT OR IGNORE INTO words (word) VALUES (?);
 INSERT INTO runs (rid, idx, attempt, name, created_at_s, state, provider, template_hash,
     sandbox_open, exit_code, journal_offset, started_at_s, ended_at_s, sandbox, handle, reason,
     message, usd_per_s, placed, usd, put_aside, content, resumed_step, saved_step, queued,
-    params_hash, wandb, params)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    worth_s, worth_usd, params_hash, wandb, params)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: advance_run
 -- Compare-and-swap: the last parameter has a bit set for every state that the run may be in now.
@@ -197,8 +197,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 
 UPDATE runs SET state = ?, provider = ?, template_hash = ?, sandbox_open = ?, exit_code = ?,
     journal_offset = ?, started_at_s = ?, ended_at_s = ?, sandbox = ?, handle = ?, reason = ?,
     message = ?, usd_per_s = ?, placed = ?, usd = ?, put_aside = put_aside OR ?,
-    content = ?, resumed_step = ?, saved_step = ?, queued = ?, params_hash = ?, wandb = ?,
-    params = ?
+    content = ?, resumed_step = ?, saved_step = ?, queued = ?, worth_s = ?, worth_usd = ?,
+    params_hash = ?, wandb = ?, params = ?
 WHERE name = ? AND (1 << state) & ?
     AND EXISTS (SELECT 1 FROM resources WHERE resources.rid = runs.rid);
 
@@ -226,7 +226,7 @@ FROM runs CROSS JOIN checkpoints USING (run_id) WHERE rid = ? ORDER BY at_s, ste
 SELECT runs.name, idx, attempt, state, provider.word, sandbox, template.word, params, params_hash,
     created_at_s, handle, started_at_s, ended_at_s, exit_code, reason, message, journal_offset,
     sandbox_open, usd_per_s, why.word, usd, put_aside, stood_for.word, wandb, resumed_step,
-    saved_step, takes.word, result
+    saved_step, takes.word, worth_s, worth_usd, result
 FROM runs
     JOIN words AS provider ON provider.word_id = runs.provider
     JOIN words AS template ON template.word_id = runs.template_hash
@@ -306,19 +306,31 @@ DELETE FROM runs WHERE name = ?;
 -- name: remember
 -- A newer success of the same work takes the place of the older one, and becomes the newest.
 INSERT OR REPLACE INTO cache (template_key, unit_key, result, metrics, run, object, idx, duration_s,
-    usd, ended_at_s, bytes_so_far)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    usd, ended_at_s, bytes_so_far, owner)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: recall
-SELECT unit_key FROM cache WHERE template_key = ?;
+-- Parameters: template key, seconds since the epoch that it ended after, whether any owner will do,
+-- a JSON array of owners.
+SELECT unit_key FROM cache WHERE template_key = ?1 AND ended_at_s > ?2
+    AND (?3 OR owner IN (SELECT value FROM json_each(?4)));
 
 -- name: remembered
-SELECT template_key, unit_key, result, metrics, run, object, idx, duration_s, usd, ended_at_s
-FROM cache WHERE template_key = ? AND unit_key = ?;
+-- The same, and: unit key, the owner whose own comes first.
+SELECT template_key, unit_key, result, metrics, run, object, idx, duration_s, usd, ended_at_s, owner
+FROM cache WHERE template_key = ?1 AND ended_at_s > ?2
+    AND (?3 OR owner IN (SELECT value FROM json_each(?4))) AND unit_key = ?5
+ORDER BY owner = ?6 DESC, entry DESC LIMIT 1;
+
+-- name: remembered_of
+SELECT template_key, unit_key, result, metrics, run, object, idx, duration_s, usd, ended_at_s, owner
+FROM cache WHERE owner = ? ORDER BY entry;
 
 -- name: forget_successes_of
-DELETE FROM cache WHERE run IN (
-    SELECT runs.name FROM runs JOIN resources USING (rid) WHERE uid = ?);
+DELETE FROM cache WHERE owner = ?;
+
+-- name: forget_success
+DELETE FROM cache WHERE run = ?;
 
 -- name: newest_remembered
 SELECT entry, bytes_so_far FROM cache ORDER BY entry DESC LIMIT 1;

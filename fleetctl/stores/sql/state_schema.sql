@@ -91,6 +91,8 @@ CREATE TABLE runs (
     resumed_step INTEGER,          -- of the checkpoint that it began from; NULL = from none
     saved_step INTEGER,            -- the highest of the checkpoints that it completed
     queued INTEGER,                -- words: what it takes of its queue; NULL = it is in none
+    worth_s REAL,                  -- of one that took a result over: what that work had taken,
+    worth_usd REAL,                -- and had cost; NULL = not known
     params_hash TEXT NOT NULL,
     wandb TEXT,                    -- the run at W&B that this is an attempt of; NULL = none
     params TEXT NOT NULL           -- last: the one that can be long
@@ -176,8 +178,8 @@ CREATE TABLE asked (
     usd REAL NOT NULL
 ) WITHOUT ROWID;
 
--- What succeeded, by its content, for units that are the same work. Goes with the object that it
--- came from; bounded by base.CACHE_ROWS_MAX and CACHE_BYTES_MAX.
+-- What succeeded, by its content, for units that are the same work. Goes with its owner; bounded by
+-- base.CACHE_ROWS_MAX and CACHE_BYTES_MAX.
 CREATE TABLE cache (
     entry INTEGER PRIMARY KEY AUTOINCREMENT,  -- the order of their coming; the lowest go first
     template_key TEXT NOT NULL,
@@ -190,10 +192,13 @@ CREATE TABLE cache (
     duration_s REAL,
     usd REAL,                      -- NULL = nobody knows
     ended_at_s REAL NOT NULL,
-    bytes_so_far INTEGER NOT NULL  -- of this entry and all before it, also those that are gone
+    bytes_so_far INTEGER NOT NULL, -- of this entry and all before it, also those that are gone
+    -- The uid of the object that may take it as its own: the one that it came from, or its heir.
+    owner TEXT NOT NULL DEFAULT ''
 );
-CREATE UNIQUE INDEX cache_keys ON cache (template_key, unit_key);
+CREATE UNIQUE INDEX cache_keys ON cache (template_key, unit_key, owner);
 CREATE INDEX cache_runs ON cache (run);
+CREATE INDEX cache_owners ON cache (owner);
 
 -- What people are to be told, each once for every sink. Written with the status that it tells of,
 -- and taken away long after it is delivered or given up.

@@ -146,7 +146,8 @@ SELECT kind, name, lower(kind) || '/' || name
     strftime('%Y-%m-%dT%H:%M:%SZ', owned_runs.ended_at_s, 'unixepoch') AS at, uid, namespace,
     deleted_at
 FROM temp.owned_runs
-    LEFT JOIN state.cache ON cache.run = substr(message, instr(message, ', run ') + 6)
+    LEFT JOIN state.cache ON cache.entry = (SELECT max(entry) FROM state.cache AS known
+        WHERE known.run = substr(message, instr(message, ', run ') + 6))
 WHERE reason = 'Cached';
 
 -- name: warm

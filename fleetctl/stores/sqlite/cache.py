@@ -6,9 +6,11 @@ without counting.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from fleetctl.stores.base import CACHE_BYTES_MAX, CACHE_ROWS_MAX, CacheStore, Remembered
+from fleetctl.stores.base import CACHE_BYTES_MAX, CACHE_ROWS_MAX, CacheStore, Remembered, Reusable
 from fleetctl.stores.sqlite.session import Session
 
 _ENTRY_BYTES = 200  # of a row and its index, beside the texts that vary
@@ -33,21 +35,32 @@ class SqliteCache:
             total += _ENTRY_BYTES + len(it.result or "") + len(it.metrics)
             row = (
                 it.template_key, it.unit_key, it.result, it.metrics, it.run, it.object, it.index,
-                it.duration_s, it.usd, it.ended_at_s, total,
+                it.duration_s, it.usd, it.ended_at_s, total, it.owner,
             )  # fmt: skip
             entry = state.execute(self._sql["remember"], row).lastrowid
         assert entry is not None
         self._forget(entry - self._rows_max, total - self._bytes_max)
 
-    def recall(self, template_key: str) -> Collection[str]:
-        return frozenset(row[0] for row in self._session.read("recall", (template_key,)))
+    def recall(self, template_key: str, among: Reusable) -> Collection[str]:
+        rows = self._session.read("recall", (template_key, *_told(among)))
+        return frozenset(row[0] for row in rows)
 
-    def get(self, template_key: str, unit_key: str) -> Remembered | None:
-        rows = self._session.read("remembered", (template_key, unit_key))
+    def get(self, template_key: str, unit_key: str, among: Reusable) -> Remembered | None:
+        first = among.owners[0]
+        rows = self._session.read("remembered", (template_key, *_told(among), unit_key, first))
         return Remembered(*rows[0]) if rows else None
 
-    def forget(self, uid: str) -> None:
-        self._session.writing().execute(self._sql["forget_successes_of"], (uid,))
+    def hand_on(self, owner: str, heir: str) -> None:
+        state = self._session.writing()
+        rows = state.execute(self._sql["remembered_of"], (owner,)).fetchall()
+        self.remember([replace(Remembered(*row), owner=heir) for row in rows])
+
+    def forget(self, owner: str) -> None:
+        self._session.writing().execute(self._sql["forget_successes_of"], (owner,))
+
+    def put_aside(self, runs: Sequence[str]) -> None:
+        state = self._session.writing()
+        state.executemany(self._sql["forget_success"], [(run,) for run in runs])
 
     def _forget(self, entry: int, bytes_so_far: int) -> None:
         """Drop all up to this entry, and all whose bytes lie below."""
@@ -56,6 +69,11 @@ class SqliteCache:
             if oldest[0] > entry and oldest[1] > bytes_so_far:
                 return
             state.execute(self._sql["drop_remembered"], oldest[:1])
+
+
+def _told(among: Reusable) -> tuple[object, ...]:
+    """The parameters 2 to 4 of a question."""
+    return (among.after_s, among.shared, json.dumps(among.owners))
 
 
 _: type[CacheStore] = SqliteCache

@@ -11,6 +11,7 @@ import sqlite3
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from fleetctl.common import home as places
@@ -198,6 +199,14 @@ _UPGRADES = {
         "ALTER TABLE runs ADD COLUMN saved_step INTEGER",
     ),
     8: ("ALTER TABLE runs ADD COLUMN queued INTEGER",),
+    9: (
+        "DROP INDEX cache_keys",
+        "DROP INDEX cache_runs",
+        "DROP INDEX IF EXISTS cache_owners",
+        "ALTER TABLE cache RENAME TO cache_before",
+        "ALTER TABLE runs ADD COLUMN worth_s REAL",
+        "ALTER TABLE runs ADD COLUMN worth_usd REAL",
+    ),
 }
 _NEW_TABLES = {
     1: ("cache", "creates"),
@@ -205,14 +214,33 @@ _NEW_TABLES = {
     6: ("checkpoints",),
     7: ("calls", "asked"),
     8: ("notices",),
+    9: ("cache",),
+}
+# Once the new tables are there. Of older results the run says whose they are.
+_AFTERWARDS = {
+    9: (
+        "INSERT INTO cache (entry, template_key, unit_key, result, metrics, run, object, idx,"
+        " duration_s, usd, ended_at_s, bytes_so_far, owner)"
+        " SELECT entry, template_key, unit_key, result, metrics, run, object, idx, duration_s, usd,"
+        " ended_at_s, bytes_so_far, coalesce((SELECT uid FROM runs JOIN resources USING (rid)"
+        " WHERE runs.name = cache_before.run), '') FROM cache_before",
+        "DROP TABLE cache_before",
+        # The message of one that took a result over ends with the name of that run.
+        "UPDATE runs SET (worth_s, worth_usd) = (SELECT duration_s, usd FROM cache"
+        " WHERE cache.run = substr(runs.message, -29)) WHERE reason = 'Cached'",
+    ),
 }
 
 
 def upgrade_state(state: sqlite3.Connection) -> None:
     """Bring an older state.db up to this version, all or nothing."""
     made = {version: _making(tables) for version, tables in _NEW_TABLES.items()}
-    versions = {*_UPGRADES, *_NEW_TABLES}
-    _upgrade(state, {it: (*_UPGRADES.get(it, ()), *made.get(it, ())) for it in versions})
+    steps = (_UPGRADES, made, _AFTERWARDS)
+    upgrades = {
+        version: tuple(chain.from_iterable(step.get(version, ()) for step in steps))
+        for version in range(SCHEMA_VERSION)
+    }
+    _upgrade(state, upgrades)
 
 
 def _making(tables: tuple[str, ...]) -> tuple[str, ...]:

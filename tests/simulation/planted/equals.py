@@ -14,7 +14,7 @@ from fleetctl.controllers.reuse import cache
 from fleetctl.controllers.reuse.cache import Content, Facts, Key
 from fleetctl.engine.decide import intents
 from fleetctl.engine.observe.records import Records
-from fleetctl.stores.base import Remembered
+from fleetctl.stores.base import Remembered, Reusable
 from fleetctl.stores.sqlite.cache import SqliteCache
 from fleetctl.tracking import result_cache
 from tests.simulation.planted.plant import Plant, around, swapped
@@ -26,8 +26,8 @@ def key_without_params() -> Context:
     """All tasks of one template are taken for the same work."""
 
     def make(key_of: Callable[..., Key | None]) -> Callable[..., Key | None]:
-        def patched(shared: Content, index: int, params_hash: str) -> Key | None:
-            key = key_of(shared, index, params_hash)
+        def patched(*facts: Any) -> Key | None:
+            key = key_of(*facts)
             return key and Key(key.template, "")
 
         return patched
@@ -105,6 +105,11 @@ def never_is_not_heard() -> Context:
     return around(result_cache, "content", make)
 
 
+def results_of_anybody() -> Context:
+    """What other objects did is taken though nobody asked for it."""
+    return swapped(result_cache, "shares", lambda spec: True)
+
+
 def cache_apart_from_the_records() -> Context:
     """What is remembered stays so when the transaction that it came with does not."""
     kept: dict[tuple[object, str], dict[str, Remembered]] = defaultdict(dict)
@@ -113,10 +118,15 @@ def cache_apart_from_the_records() -> Context:
         for it in successes:
             kept[self._session.state, it.template_key][it.unit_key] = it
 
-    def recall(self: SqliteCache, template_key: str) -> Collection[str]:
+    def recall(self: SqliteCache, template_key: str, among: Reusable) -> Collection[str]:
         return set(kept[self._session.state, template_key])
 
-    def get(self: SqliteCache, template_key: str, unit_key: str) -> Remembered | None:
+    def get(
+        self: SqliteCache,
+        template_key: str,
+        unit_key: str,
+        among: Reusable,
+    ) -> Remembered | None:
         return kept[self._session.state, template_key].get(unit_key)
 
     return mock.patch.multiple(SqliteCache, remember=remember, recall=recall, get=get)
@@ -130,5 +140,6 @@ PLANTS: tuple[Plant, ...] = (
     remembered_when_it_begins,
     result_not_taken_along,
     never_is_not_heard,
+    results_of_anybody,
     cache_apart_from_the_records,
 )

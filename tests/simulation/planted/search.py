@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tests.simulation.planted import PLANTS, chains, equals, handed, queues, savings
+from tests.simulation.planted import PLANTS, chains, equals, handed, queues, rows, savings
 from tests.simulation.planted.seen import SEEN
 from tests.simulation.runner import Options, simulate
 
@@ -32,6 +32,7 @@ SCENARIO = {
     "results-of-an-older-spec-are-taken": "chain-results",
     **dict.fromkeys((plant.__name__.replace("_", "-") for plant in queues.PLANTS), "queue"),
     "turns-are-not-taken": "queue-fair",
+    **dict.fromkeys((plant.__name__.replace("_", "-") for plant in rows.PLANTS), "rows"),
     "key-without-a-volumes-version": "volume-changes",
     "missing-means-gone": "reuse",
     "poison-stops-the-loop": "bulkhead",

@@ -6,9 +6,11 @@ Only where to begin: a bug that this seed no longer shows is looked for from the
 
 SEEN = {
     "a-change-wakes-nobody": 7,
+    "a-count-of-equal-rows-is-ignored": 10,
     "a-gang-costs-what-one-node-costs": 76,
     "a-missing-dependency-is-none": 7,
     "a-period-counts-the-one-before-again": 2,
+    "a-rerun-is-asked-for-ever": 12,
     "a-run-at-wandb-is-begun-twice": 3,
     "a-target-is-looked-at-when-trials-are-over": 13,
     "a-task-in-a-used-sandbox-asks-nobody": 28,
@@ -74,6 +76,7 @@ SEEN = {
     "results-of-an-older-spec-are-taken": 3,
     "retain-ignored": 3,
     "reuse-without-limit": 11,
+    "rows-are-matched-by-their-index": 3,
     "spent-goes-with-its-object": 19,
     "spill-costs-an-attempt": 1,
     "stale-sandbox-end-believed": 30,

@@ -167,7 +167,7 @@ def test_what_the_cache_saved_is_a_column_where_there_is_any(home: Path) -> None
     assert "saved_usd" not in only("cost")
     assert "CACHE SAVED" not in answer("cost")[0]
     store = open_store(home, SystemClock())
-    known = Remembered("t", "u", "{}", "{}", "run-a", "batchjob/a", 7, 5.0, 0.25, NOW_S)
+    known = Remembered("t", "u", "{}", "{}", "run-a", "batchjob/a", 7, 5.0, 0.25, NOW_S, "u")
     unit = partial(Run, uid="u", state=RunState.STARTING, provider="", attempt=1, params="{}",
                    template_hash="t", params_hash="p", created_at_s=NOW_S)  # fmt: skip
     with store.transaction():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,22 +117,26 @@ def test_a_function_that_is_not_declared_makes_nothing_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "by_index"),
+    ("spec", "units"),
     [
-        ({"tasks": {"items": [{"x": 1}, {"x": 2}]}}, False),
-        ({"tasks": {"items": [{"x": 1}, {"x": 1}]}}, True),
-        ({"tasks": {"matrix": {"a": [1, 2], "b": [1]}}}, False),
-        ({"tasks": {"matrix": {"a": [1, 1]}}}, True),
-        ({"completions": 2}, True),
+        ({"tasks": {"items": [{"x": 1}, {"x": 2}]}}, ["h", "h"]),
+        ({"tasks": {"items": [{"x": 1}, {"x": 2}, {"x": 1}, {"x": 1}]}}, ["h", "h", "h/1", "h/2"]),
+        ({"tasks": {"matrix": {"a": [1, 2], "b": [1]}}}, ["h", "h"]),
+        ({"tasks": {"matrix": {"a": [1, 1]}}}, ["h", "h/1"]),
+        ({"completions": 2}, ["h/0", "h/1"]),
     ],
 )
-def test_tasks_that_can_differ_by_index_alone_are_told_apart_by_it(
-    spec: dict[str, Any], *, by_index: bool
-) -> None:
-    answer = shared({"template": {"python": "SUBMIT()"}, **spec})
-    assert answer.by_index is by_index
-    keys = [key_of(answer, index, "hash") for index in (0, 1)]
-    assert (keys[0] != keys[1]) is by_index
+def test_equal_tasks_are_told_apart_by_their_count(spec: dict[str, Any], units: list[str]) -> None:
+    document = {"template": {"python": "SUBMIT()"}, **spec}
+    controller = CONTROLLERS["BatchJob"](KINDS["BatchJob"].spec.model_validate(document), {})
+    answer, found = shared(document), []
+    for index in controller.indexes():
+        unit = controller.unit(index)
+        assert unit is not None
+        key = key_of(controller, answer, replace(unit, params_hash="h"))
+        assert key is not None
+        found.append(key.unit)
+    assert found == units
 
 
 def test_work_that_names_the_variable_of_its_index_differs_by_it() -> None:
@@ -157,6 +162,22 @@ def test_units_that_have_succeeded_elsewhere_are_found_and_forced_ones_are_not()
     }
     assert found(controller, history, lambda _: answer, lambda _: {"another"}) == {}
     assert units[0] is not None
-    run = Run("r", "u", 0, 1, RunState.STARTING, "local", "r", "", "{}", units[0].params_hash, 1.0)
+    unit = units[0]
+    run = Run(
+        "r", "u", 0, 1, RunState.STARTING, "local", "r", unit.template_hash, "{}",
+        unit.params_hash, 1.0,
+    )  # fmt: skip
     history.began(run)
     assert list(found(controller, history, lambda _: answer, lambda _: all_known)) == [1]
+
+
+def test_a_unit_whose_older_work_is_being_stopped_is_found() -> None:
+    spec = KINDS["BatchJob"].spec.model_validate(job())
+    controller = CONTROLLERS["BatchJob"](spec, {})
+    history = History(controller.limits)
+    unit = controller.unit(0)
+    assert unit is not None
+    run = Run("r", "u", 0, 1, RunState.STOPPING, "local", "r", "older", "{}", "older", 1.0)
+    history.began(run)
+    known = found(controller, history, lambda _: Content("k"), lambda _: {unit.params_hash})
+    assert known == {0: Key("k", unit.params_hash)}

@@ -25,8 +25,12 @@ from tests.unit.engine.fake_world import Fleet
 ITEMS = [{"x": 1}, {"x": 2}, {"x": 3}]
 
 
+SHARED = {"cache": {"policy": "ReuseSucceeded"}}
+
+
 def job(*items: dict[str, int], **fields: Any) -> dict[str, Any]:
-    return {"template": {"python": "SUBMIT(x=x)"}, "tasks": {"items": list(items)}, **fields}
+    template = {"python": "SUBMIT(x=x)"}
+    return {"template": template, "tasks": {"items": list(items)}, **SHARED, **fields}
 
 
 async def finish_all(fleet: Fleet, **changes: Any) -> None:
@@ -163,7 +167,7 @@ async def test_parameters_that_come_back_have_their_old_result() -> None:
 
 async def test_a_cached_trial_has_the_score_of_the_one_that_ran() -> None:
     search = {"method": "grid", "program": "train.py", "parameters": {"x": {"values": [1, 2]}}}
-    sweep = {"search": search | {"metric": {"name": "loss", "goal": "minimize"}}}
+    sweep = {"search": search | {"metric": {"name": "loss", "goal": "minimize"}}, **SHARED}
     async with Fleet() as fleet:
         await fleet.apply("Sweep", "one", sweep)
         for index in fleet.local.working():

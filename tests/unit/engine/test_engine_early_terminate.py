@@ -124,7 +124,8 @@ async def test_a_stopped_trial_is_no_failure_and_no_success_even_when_it_exits_w
         assert (status["phase"], status["failed"], status["stopped"]) == ("Succeeded", 0, 1)
         assert status["best"]["metric"]["value"] == 1.0
         # Its half result stands for nothing when equal work is wanted again.
-        await fleet.apply("Sweep", "twin", sweep(2, early_terminate=HARSH))
+        shared = {"cache": {"policy": "ReuseSucceeded"}}
+        await fleet.apply("Sweep", "twin", {**sweep(2, early_terminate=HARSH), **shared})
         assert fleet.status("twin")["cached"] == 1
         assert fleet.local.working() == [1]
 

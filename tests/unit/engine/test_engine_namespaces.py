@@ -113,7 +113,8 @@ async def test_a_success_with_a_secret_is_no_success_of_another_namespace() -> N
     template = {"python": "pass", "image": {"python": "3.12"}}
     async with Fleet(secrets=resolve) as fleet:
         for secrets, shared in (([], 1), (["keys"], 0)):
-            spec = tasks(1, template={**template, "secrets": secrets})
+            policy = {"policy": "ReuseSucceeded"}
+            spec = tasks(1, template={**template, "secrets": secrets}, cache=policy)
             first = f"first-{len(secrets)}"
             await cached(fleet, first, "default", spec)
             fleet.local.finish(0, of=f"batchjob/{first}")

@@ -164,9 +164,10 @@ async def test_a_rerun_takes_nothing_that_is_known() -> None:
     async with Fleet() as fleet:
         await apply(fleet, manifest(name="other", template=ONE, completions=5))
         await finish(fleet)
-        await apply(fleet, job())
+        shared = {"cache": {"policy": "ReuseSucceeded"}}
+        await apply(fleet, job(**shared))
         assert fleet.status("job")["cached"] == 3
-        await apply(fleet, job(completions=5, parallelism=5), rerun=True)
+        await apply(fleet, job(completions=5, parallelism=5, **shared), rerun=True)
         assert await finish(fleet) == [0, 1, 2, 3, 4]
         retry(fleet.store, "BatchJob", "job", Choice("rerun"), fleet.clock.now_s())
         await fleet.settle()

@@ -108,6 +108,22 @@ async def test_a_changed_result_runs_its_own_task_again_and_a_new_one_runs() -> 
         assert again == [(1, {"score": 5}), (2, {"score": 4})]
 
 
+async def test_results_that_come_back_elsewhere_keep_their_tasks() -> None:
+    async with Fleet() as fleet:
+        chosen = y(cache={"policy": "Never"})
+        await apply(fleet, x(1, 2, 3), chosen)
+        await ends(fleet, {"a": 1}, {"a": 2}, {"a": 3})
+        await ends(fleet, {}, {}, {}, of=Y)
+        before = len(given(fleet))
+        await apply(fleet, x(1, 2, 3, program="other"), chosen)
+        await ends(fleet, {"a": 3}, {"a": 9}, {"a": 1})
+        assert given(fleet)[before:] == [(1, {"a": 9})]
+        fleet.local.finish(1, of=Y)
+        await fleet.settle()
+        status = fleet.status("y")
+        assert (status["phase"], status["outdated"]) == ("Succeeded", 0)
+
+
 async def test_what_runs_goes_on_while_the_other_job_runs_anew() -> None:
     async with Fleet() as fleet:
         await apply(fleet, x(1, 2), y())

@@ -153,7 +153,8 @@ async def test_a_result_that_is_known_is_not_taken_in_place_of_another_attempt()
         await fleet.apply("BatchJob", "other", tasks(1))
         fleet.local.finish(0)
         await fleet.settle()
-        await fleet.apply("BatchJob", "job", tasks(1))
+        shared = {"policy": "ReuseSucceeded"}
+        await fleet.apply("BatchJob", "job", tasks(1, cache=shared))
         assert fleet.status("job")["cached"] == 1
         await ask(fleet, ALL)
         assert fleet.local.working() == [0]

@@ -242,6 +242,29 @@ async def test_two_sources_that_claim_one_object_are_both_named() -> None:
         assert set(jobs(world)) == {"a", "b"}
 
 
+async def test_a_manifest_that_moves_to_another_source_takes_its_results_along() -> None:
+    async with kept({"a.yaml": job("a"), "b.yaml": job("b")}) as (world, remote):
+        remote.push({"c.yaml": job("c")}, "other")
+        await world.apply("Source", "other", source(git={**source()["git"], "ref": "other"}))
+        await world.settle()
+        for name in "abc":
+            for run in world.runs(name):
+                world.local.finish(run.index, of=f"batchjob/{name}", result=f'{{"of": "{name}"}}')
+        await world.settle()
+        before, began = world.row("a").uid, len(world.local.orders)
+        remote.push({"b.yaml": job("b")})
+        await world.later(60.0)
+        remote.push({"a.yaml": job("a"), "c.yaml": job("c")}, "other")
+        await world.later(60.0)
+        row, status = world.row("a"), world.status("a")
+        note = kept_by(row.annotations)
+        assert note is not None and note.source == "source/other"
+        assert row.uid != before
+        assert (status["phase"], status["cached"]) == ("Succeeded", status["total"])
+        assert {text for _, text in world.store.runs.of(row.uid)} == {'{"of": "a"}'}
+        assert len(world.local.orders) == began
+
+
 async def test_too_much_is_not_pruned_at_once() -> None:
     tree = {f"{name}.yaml": job(name) for name in "abcd"}
     async with kept(tree) as (world, remote):

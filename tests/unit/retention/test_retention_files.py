@@ -203,7 +203,9 @@ def test_records_are_of_objects_that_are_over_and_that_nobody_needs(disk: Disk) 
         disk.run(uid, f"fl-{uid}")
         told = [Metric(at, at, "loss", 1.0, 7.0) for at in range(3)]
         events = [EventRow(uid, float(at), "Normal", "Said", f"{at}") for at in range(3)]
-        entry = Remembered("t", uid, "{}", "{}", "fl", f"batchjob/job-{uid}", 0, 1.0, 0.0, 50.0)
+        entry = Remembered(
+            "t", uid, "{}", "{}", "fl", f"batchjob/job-{uid}", 0, 1.0, 0.0, 50.0, uid
+        )
         with disk.store.transaction():
             run = next(run for run, _ in disk.store.runs.of(uid))
             anyway = frozenset(RunState)

@@ -11,6 +11,7 @@ import re
 import shutil
 import sqlite3
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,9 @@ from stores_disks import on_a_read_only_disk
 
 from fleetctl.common import home as places
 from fleetctl.common.errors import StoreError
-from fleetctl.controllers.model import Resource, Run, RunState
+from fleetctl.controllers.model import CACHED, Resource, Run, RunState
 from fleetctl.stores import filesystem, state_dir
-from fleetctl.stores.base import Calls, EventRow
+from fleetctl.stores.base import Calls, EventRow, Remembered, Reusable
 from fleetctl.stores.codes import SCHEMA_VERSION
 from fleetctl.stores.read.reader import Reader
 from fleetctl.stores.sqlite.store import open_store
@@ -388,8 +389,19 @@ def test_a_shared_filesystem_is_refused_unless_the_user_insists(
 # Upgrades
 
 
+def before_owners(state: Path) -> None:
+    """As a store was before version 10."""
+    for column in ("worth_s", "worth_usd"):
+        alter(state, f"ALTER TABLE runs DROP COLUMN {column}")
+    for index in ("cache_keys", "cache_owners"):
+        alter(state, f"DROP INDEX {index}")
+    alter(state, "ALTER TABLE cache DROP COLUMN owner")
+    alter(state, "CREATE UNIQUE INDEX cache_keys ON cache (template_key, unit_key)")
+
+
 def before_queues_and_notices(state: Path) -> None:
     """As a store was before version 9."""
+    before_owners(state)
     alter(state, "DROP TABLE notices")
     alter(state, "ALTER TABLE runs DROP COLUMN queued")
 
@@ -442,7 +454,7 @@ def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(home: Path) -> 
     runs = [run for run, _ in store.runs.of("u1")]
     assert store.sleep.awake(0.0) == ["u1"]
     assert store.ledger.entries() == []
-    assert store.cache.recall("a template") == frozenset()
+    assert store.cache.recall("a template", Reusable(("u1",))) == frozenset()
     assert store.creates.times("modal") == []
     assert {run.saved_step for run in runs} == {None}
     assert store.runs.checkpoints_of("u1") == []
@@ -506,6 +518,32 @@ def test_a_store_of_schema_3_gets_room_for_what_is_gone(home: Path) -> None:
     with Reader(home) as reader:
         assert [name for _, name, _ in reader.gone("BatchJob", "chunks")] == ["chunks"]
         assert [event.reason for event in reader.events("u1")] == ["Started"]
+
+
+def test_an_older_store_knows_whose_results_it_has(home: Path) -> None:
+    """Both what can be reused, and what a reused one had taken."""
+    store = open_store(home, FixedClock())
+    (first, *_) = (run for run, _ in store.runs.of("u1"))
+    name = "fl-" + "a" * 26
+    result = Remembered("t", "u", "{}", "{}", first.name, "batchjob/x", 0, 7.0, 0.5, 9.0, "u1")
+    reused = replace(
+        first, name=name, sandbox=name, index=9000, state=RunState.STARTING, reason=CACHED,
+        message="the result of batchjob/x 0, run fl-" + "b" * 26,
+    )  # fmt: skip
+    other = replace(result, unit_key="v", run="fl-" + "b" * 26)
+    with store.transaction():
+        store.cache.remember([result, other])
+        store.runs.begin([reused])
+    store.close()
+    before_owners(home / places.STATE_DB)
+    alter(home / places.STATE_DB, "PRAGMA user_version = 9")
+    store = open_store(home, FixedClock())
+    assert store.cache.get("t", "u", Reusable(("u1",))) == result
+    assert store.cache.get("t", "v", Reusable(("u1",))) is None
+    assert store.cache.get("t", "v", Reusable(("u1",), shared=True)) == replace(other, owner="")
+    known = next(run for run, _ in store.runs.of("u1") if run.name == name)
+    assert (known.worth_s, known.worth_usd) == (7.0, 0.5)
+    store.close()
 
 
 def test_a_file_in_place_of_the_state_directory_is_no_empty_store(tmp_path: Path) -> None:

@@ -1,0 +1,166 @@
+"""Gives the rows of a changed spec their indexes: a row keeps the one that its content had,
+wherever it stands now. Pure; called when a spec is applied, and when results become tasks.
+
+The index is a name for people, and what attempts, logs and results are stored under. It is only a
+preference which row has it: whether an outcome counts, the parameters themselves say.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, count
+
+from fleetctl.controllers.model import LIVE_STATES, Run, RunState
+
+NOTHING = 4  # the worth of what was never tried
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An index that has been in use. desired: params hash of its row under the spec before, or
+    empty; last: of its newest attempt, or empty. worth: of that attempt; of equals, the lowest are
+    kept.
+    """
+
+    index: int
+    desired: str
+    last: str
+    worth: int
+
+
+def holder(index: int, desired: str, run: Run | None, content: str) -> Holder:
+    """desired: params hash of its row, or empty. run: its newest attempt. content: of all rows."""
+    return Holder(index, desired, "" if run is None else run.params_hash, _worth(run, content))
+
+
+def assigned(rows: Sequence[tuple[int, str]], held: Iterable[Holder]) -> list[int]:
+    """The index of each row. rows: (the index that it has by itself, its params hash).
+
+    Equal rows are matched by their count. A row of new content has the index of its position where
+    that is free, and the lowest free one else.
+    """
+    holders = list(held)
+    found: dict[int, int] = {}
+    used: set[int] = set()
+    _match(rows, holders, lambda it: it.desired, found, used)
+    # What was removed and comes back, and what was replaced by something that never began.
+    _match(rows, holders, lambda it: it.last, found, used)
+    for at, (own, _) in enumerate(rows):
+        if at not in found and own not in used:
+            found[at] = own
+            used.add(own)
+    free = (index for index in count() if index not in used)
+    return [found[at] if at in found else next(free) for at in range(len(rows))]
+
+
+def _match(
+    rows: Sequence[tuple[int, str]],
+    holders: Sequence[Holder],
+    content: Callable[[Holder], str],
+    found: dict[int, int],
+    used: set[int],
+) -> None:
+    """Add to found the rows whose content a holder has that is not used yet."""
+    there: dict[str, list[Holder]] = defaultdict(list)
+    for it in holders:
+        if it.index not in used and content(it):
+            there[content(it)].append(it)
+    equal: dict[str, list[int]] = defaultdict(list)
+    for at, (_, digest) in enumerate(rows):
+        if at not in found and digest in there:
+            equal[digest].append(at)
+    for digest, places in equal.items():
+        best = sorted(there[digest], key=lambda it: _rank(it, digest))[: len(places)]
+        for at, index in zip(places, sorted(it.index for it in best), strict=False):
+            found[at] = index
+            used.add(index)
+
+
+def _rank(it: Holder, digest: str) -> tuple[int, int]:
+    """What an attempt of other parameters came to says nothing of these."""
+    return (it.worth if it.last == digest else NOTHING), it.index
+
+
+def _worth(run: Run | None, content: str) -> int:
+    """0 for a success that counts; then live attempts, other successes, the rest, and none."""
+    if run is None:
+        return NOTHING
+    if run.state in LIVE_STATES:
+        return 1 if run.state is not RunState.STOPPING else 3
+    if run.state is not RunState.SUCCEEDED or run.put_aside:
+        return 3
+    return 0 if run.content in ("", content) else 2
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows that follow one another and so do their indexes; from `row` and from `index` on."""
+
+    row: int
+    index: int
+    length: int
+
+
+class RowIndexes:
+    """The indexes of rows in their order, in spans so that 100,000 of them take little room."""
+
+    __slots__ = ("_by_index", "_starts", "spans", "total")
+
+    def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """pairs: first index and length of each span, in the order of the rows."""
+        known = list(pairs)
+        rows = accumulate((length for _, length in known), initial=0)
+        self.spans = tuple(
+            Span(row, first, length) for row, (first, length) in zip(rows, known, strict=False)
+        )
+        self.total = sum(length for _, length in known)
+        self._by_index = sorted(self.spans, key=lambda it: it.index)
+        self._starts = [it.index for it in self._by_index]
+
+    @classmethod
+    def of(cls, indexes: Iterable[int]) -> RowIndexes:
+        spans: list[list[int]] = []
+        for index in indexes:
+            if spans and spans[-1][0] + spans[-1][1] == index:
+                spans[-1][1] += 1
+            else:
+                spans.append([index, 1])
+        return cls((first, length) for first, length in spans)
+
+    @classmethod
+    def parse(cls, text: str) -> RowIndexes:
+        """What `text` gives."""
+        parts = (part.split("-") for part in text.split(","))
+        return cls((int(part[0]), int(part[-1]) - int(part[0]) + 1) for part in parts)
+
+    def text(self) -> str:
+        """`1-3,0,4`: the indexes in the order of the rows; empty where each is its position."""
+        if self.plain:
+            return ""
+        return ",".join(_span_text(it) for it in self.spans)
+
+    @property
+    def plain(self) -> bool:
+        """Each row has its position as its index."""
+        return all(it.row == it.index for it in self.spans)
+
+    def row(self, index: int) -> int | None:
+        """The row that has it; None where no row has."""
+        at = bisect_right(self._starts, index) - 1
+        if at < 0:
+            return None
+        span = self._by_index[at]
+        offset = index - span.index
+        return span.row + offset if offset < span.length else None
+
+    def __iter__(self) -> Iterator[int]:
+        for it in self.spans:
+            yield from range(it.index, it.index + it.length)
+
+
+def _span_text(span: Span) -> str:
+    last = span.index + span.length - 1
+    return str(span.index) if span.length == 1 else f"{span.index}-{last}"
