@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.prune import APPLYSET
 from fleetctl.apply.request.options import Order
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
@@ -30,6 +29,7 @@ from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import (
+    APPLYSET,
     NOTES,
     ORIGIN,
     PARAMS,

@@ -45,10 +45,15 @@ SCHEDULED_AT = "fleetctl.dev/scheduled-at"
 # loses, with that commit behind it where a person saw which.
 RECONCILE = "fleetctl.dev/reconcile"
 APPROVED = "fleetctl.dev/approved-revision"
+# Which fields somebody set by hand that no file had; see by_hand.py.
+FIELDS = "fleetctl.dev/fields"
+# The label that ties an object to the files that it came from, as kubectl's part-of label does.
+APPLYSET = "fleetctl.dev/applyset"
 
 NOTES = (
     APPROVED,
     ESTIMATE,
+    FIELDS,
     FINISHING,
     FUNCTION,
     KEPT,

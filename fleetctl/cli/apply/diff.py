@@ -122,6 +122,8 @@ def difference(change: Change) -> Iterator[str]:
     """A unified diff with file names as kubectl gives them; nothing where nothing differs."""
     if change.outcome == "unchanged":
         return
+    from fleetctl.tracking.by_hand import field_note, shown
+
     gone = change.after.deleted_at_s is not None
     name = safe(f"{change.after.kind.lower()}.{change.after.namespace}.{change.after.name}")
     before = _text(change.before) if change.before is not None else []
@@ -133,6 +135,8 @@ def difference(change: Change) -> Iterator[str]:
     for moved in change.fields:
         if moved.difference and change.before is not None:
             yield f"# {name}: {moved.path} {safe(moved.difference)}"
+    if change.before is not None and (hand := field_note(change.after.annotations).hand):
+        yield f"# {name}: {safe(shown(hand))} set by hand stays"
     for line in made:
         if line.startswith("@@"):
             line_of_live = int(line[4:].partition(",")[0].partition(" ")[0])

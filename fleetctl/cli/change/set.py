@@ -23,7 +23,7 @@ KIND/NAME FIELD=VALUE [FIELD=VALUE ...] [--rollout ...] [--yes]
 
 Change fields of a stored object, checked as an apply would. `FIELD=null` takes one
 away, `FIELD[0]` is an entry of a list. The next apply of its file brings back what the
-file says.
+file says, and leaves alone the fields that it never had.
 
 examples:
   fleetctl set budget/team-vision maxCost=520

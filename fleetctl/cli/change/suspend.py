@@ -24,7 +24,8 @@ _SUMMARY = {
 Stop the running tasks and start none until resumed. Finished tasks stay finished.
 On a terminal it asks before work is lost; `fleetctl scale KIND/NAME --parallelism 0
 --rollout FinishRunning` lets it end. Of a schedule nothing is stopped: it makes
-nothing new until resumed; a Source changes nothing; a Queue lets nothing more start.""",
+nothing new until resumed; a Source changes nothing; a Queue lets nothing more start.
+An apply of a file that does not say `suspend` leaves it suspended.""",
     "resume": "Let suspended objects go on; stopped tasks start again without losing an attempt.",
 }
 _PAGE = """\
