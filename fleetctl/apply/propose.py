@@ -232,8 +232,9 @@ def _proposed(
     # What was refused is tried anew, also where what changed is nothing that was refused.
     anew = not same_work and _was_refused(known)
     return Change(
-        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew
-    )
+        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew,
+        by="hand" if options.by_hand else manifest.path,
+    )  # fmt: skip
 
 
 def _noted(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
-from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of
+from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of, works_of
 from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
 from fleetctl.apply.kept import refuse_kept
 from fleetctl.apply.merge import with_hand_fields
@@ -96,6 +96,8 @@ class Receiver:
             reply["read"] = sorted(
                 {path for it in manifests for path in (*it.read, it.origin)} - {""}
             )
+        if request.get("tellWork"):
+            reply["works"] = works_of(changes)
         if request.get("dryRun"):
             reply |= self._would_lose(changes)
         return {**reply, "planned": planned} if planned else reply

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.vocabulary import bookkeeping
+from fleetctl.specs import content
 from fleetctl.specs.content import Pins
+from fleetctl.specs.values.hashing import short_hash
 from fleetctl.tracking.kept_by import KEPT_BY
 
 # What `source.path` held when its object was applied, or the commit of `source.git`.
@@ -89,6 +91,29 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         finishing_at_s=_moment(annotations.get(FINISHING, "")),
         rollout=annotations.get(ROLLOUT, ""),
     )
+
+
+def work_digest(kind: str, spec: Mapping[str, object], annotations: Mapping[str, str]) -> str:
+    """Returns a digest of the work that an object asks for: its fields that decide what comes of
+    it, and what it was pinned to. `parallelism` or `suspend` change nothing of it.
+    """
+    template = spec.get("template")
+    work = _without_rules(spec, content.KINDS.get(kind, {}))
+    if isinstance(template, dict):
+        work["template"] = _without_rules(template, content.TEMPLATE)
+    pinned = [annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS)]
+    return short_hash([work, pinned])
+
+
+def _without_rules(
+    fields: Mapping[str, object], roles: Mapping[str, content.Role]
+) -> dict[str, object]:
+    rules = {
+        "".join((head, *(it.title() for it in rest)))
+        for (head, *rest), role in ((name.split("_"), role) for name, role in roles.items())
+        if role in (content.RULE, content.PLACE)
+    }
+    return {key: it for key, it in fields.items() if key not in rules}
 
 
 def waits_for(sweep: Resource | None) -> str:

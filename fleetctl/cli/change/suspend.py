@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from fleetctl.cli.apply.consent import accepts
 from fleetctl.cli.command.flags import Parser, add_override
+from fleetctl.cli.command.refusals import Refusals
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused, UsageError
@@ -73,13 +74,16 @@ def run(args: Namespace, screen: Screen) -> int:
                 " --rollout=FinishRunning` to let running work end first",
             )
     keys = [wanted.key for wanted in targets]
-    request = {"verb": args.verb, "keys": keys, **({"override": True} if args.override else {})}
-    reply = spawn.demand(home(), request)
+    request = {"verb": args.verb, "keys": keys, "each": True}
+    reply = spawn.demand(home(), request | ({"override": True} if args.override else {}))
+    report = Refusals(screen)
     for result in results_of(reply):
+        if report.take(result):
+            continue
         key, outcome = str(result.get("key")), str(result.get("outcome"))
         lost = f"  {losses[key]} stopped" if key in losses and outcome == "suspended" else ""
         screen.data(f"{safe(key)} {safe(outcome)}{lost}")
-    return 0
+    return report.tell()
 
 
 def _losses(targets: Sequence[Target]) -> dict[str, str]:
