@@ -54,6 +54,11 @@ def programs(spec: Spec) -> Iterator[str]:
         yield str(PurePosixPath(spec.search.program or ""))
 
 
+def holds_a_reference(command: Sequence[str]) -> bool:
+    """Whether a word that no program reads as a program looks like a reference, as `$(NAME)`."""
+    return any(_MACRO.search(word) for _, word in _plain_words(command))
+
+
 def _plain_words(command: Sequence[str]) -> Words:
     """Those that no program reads as a program, each with its place."""
     plain: list[tuple[int, str]] = []
