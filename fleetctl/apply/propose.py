@@ -58,6 +58,7 @@ from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.changes import UNSET, FieldChange, same
 from fleetctl.stores.base import EventRow, Store, Stored
 from fleetctl.tracking.annotations import (
+    COMMAND,
     FINISHING,
     FUNCTION,
     KEPT,
@@ -193,7 +194,7 @@ def _proposed(
     params = winner_params(stored, manifest, known, moving)
     results = results_kept(stored, manifest, known, moving)
     taken = {
-        **taken, PARAMS: params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known)
+        **taken, **params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known)
     }  # fmt: skip
     desired = _noted(drafted(manifest, options, known, now_s, taken), manifest, options, known)
     rerun = options.rerun and KINDS[manifest.kind].runs
@@ -328,9 +329,8 @@ def _moved_functions(
 
 def _pinned(resource: Resource) -> tuple[str, ...]:
     """What makes its work another without a change of its spec."""
-    return tuple(
-        resource.annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS, PARAMS, RESULTS)
-    )
+    notes = (REVISION, FUNCTION, MODELS, PARAMS, COMMAND, RESULTS)
+    return tuple(resource.annotations.get(it, "") for it in notes)
 
 
 def _written(resource: Resource) -> dict[str, str]:
@@ -378,6 +378,9 @@ def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldCh
     was, now = old.get(PARAMS) or UNSET, new.get(PARAMS) or UNSET
     if was != now:
         yield FieldChange("paramsFrom", was, now, winner_told(after) or "gives it nothing more")
+    if old.get(COMMAND, "") != new.get(COMMAND, ""):
+        was, now = (json.loads(it[COMMAND]) if it.get(COMMAND) else UNSET for it in (old, new))
+        yield FieldChange("template.command", was, now, "of its sweep changed")
     if old.get(RESULTS, "") != new.get(RESULTS, ""):
         was, now = results_told(known) or UNSET, results_told(after) or UNSET
         yield FieldChange(

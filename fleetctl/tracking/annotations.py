@@ -25,6 +25,8 @@ FUNCTION = "fleetctl.dev/function-content"
 MODELS = "fleetctl.dev/models-content"
 # What `paramsFrom` gave, a JSON object: the parameters of the best trial when its sweep was over.
 PARAMS = "fleetctl.dev/params"
+# The command of the same sweep, a JSON list, of work whose template has none.
+COMMAND = "fleetctl.dev/command"
 # Those that no document shows.
 PRIOR, WANDB = bookkeeping.PRIOR, bookkeeping.WANDB
 RELEASED, RESULTS = bookkeeping.RELEASED, bookkeeping.RESULTS
@@ -54,6 +56,7 @@ APPLYSET = "fleetctl.dev/applyset"
 
 NOTES = (
     APPROVED,
+    COMMAND,
     ESTIMATE,
     FIELDS,
     FINISHING,
@@ -84,6 +87,7 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         function=annotations.get(FUNCTION, ""),
         models=annotations.get(MODELS, ""),
         params=annotations.get(PARAMS, ""),
+        command=annotations.get(COMMAND, ""),
         prior=annotations.get(PRIOR, ""),
         results=annotations.get(RESULTS, ""),
         wandb=_config_at_wandb(annotations.get(WANDB, "")),

@@ -5,14 +5,15 @@ predict.py; never repeats a value.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.trials.prior import circle, circle_told, unfit_prior
-from fleetctl.controllers.trials.winner import SWEEP, unfit_search
+from fleetctl.controllers.trials.winner import SWEEP, command_of, unfit_search
+from fleetctl.controllers.wandb.program import HANDS_OVER
 from fleetctl.engine.execute.secrets import check_file
 from fleetctl.engine.kinds.wandb.talks import KEY, KEY_HINT
 from fleetctl.manifest.hints.words import meant
@@ -28,6 +29,7 @@ from fleetctl.specs.kinds.trainingrun import STAGE, TrainingRunSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.annotations import waits_for
+from fleetctl.tracking.taken import needs_command
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -85,9 +87,34 @@ def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         message = f" is `{wanted.sweep}`, which {unfit}"
         hint = "name a sweep with one `metric`"
         yield Prediction(manifest, Finding(at, at, message, hint))
+    if needs_command(spec) and not command_of(document):
+        message = f" is `{wanted.sweep}`, whose search has no `program` or `command` to run here"
+        hint = "say what to run in `template`: `python`, `command` or `script`"
+        yield Prediction(manifest, Finding(at, at, message, hint))
+    yield from _without_arguments(manifest, spec, wanted.sweep, document)
     if isinstance(spec, TrainingRunSpec) and STAGE in document["search"].get("parameters", {}):
         message = f" is `{wanted.sweep}`, which searches `{STAGE}`, and that names a stage here"
         yield Prediction(manifest, Finding(at, at, message, "give its parameter another name"))
+
+
+def _without_arguments(
+    manifest: Manifest, spec: Execution, sweep: str, document: Mapping[str, Any]
+) -> Iterator[Prediction]:
+    """A command without the arguments by which the sweep hands its program the parameters: it may
+    be the same program, which would then run with its own defaults.
+    """
+    if not any(map(HANDS_OVER.search, command_of(document))):
+        return
+    program = str(document["search"].get("program") or "")
+    for part in spec.parts():
+        text = " ".join([*(part.template.command or ()), part.template.script or ""])
+        if program and program in text and not HANDS_OVER.search(text):
+            at = part.at("command" if part.template.command else "script")
+            message = (
+                f" has no `${{args}}`, by which sweep/{sweep} hands its program the parameters"
+            )
+            hint = "add `${args}`, or leave the command out: then the sweep's own runs"
+            yield Prediction(manifest, Finding(at, at, message, hint), Sort.DOUBT)
 
 
 def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
