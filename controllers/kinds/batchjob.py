@@ -25,7 +25,12 @@ from fleetctl.controllers.planning.kind import (
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program import stopped_by_unread, winner_wandb
+from fleetctl.controllers.wandb.program import (
+    PARAMETERS_UNREAD,
+    stopped_by_unread,
+    winner_unread,
+    winner_wandb,
+)
 from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
@@ -133,6 +138,9 @@ class BatchJob(KindController):
     def verdict(self, history: History) -> Verdict | None:
         if self.total is None:
             return None
+        unread = history.failed_job
+        if unread is not None and unread.reason == PARAMETERS_UNREAD:
+            return Verdict(False, PARAMETERS_UNREAD, winner_unread(unread))
         early = early_verdict(self.spec, history, units="tasks")
         if early is not None:
             return early

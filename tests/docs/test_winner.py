@@ -71,6 +71,6 @@ def test_the_winner_is_trained_with_what_won(empty: Fleet, tmp_path: Path) -> No
             (0.25, 4),
         ]
     assert done.code == 1
-    assert empty.status("job/without")["phase"] == "Failed"
-    events = empty.ok("events", "job/without")
-    assert "ParametersUnread" in events and "lr=9.0" in events
+    status = empty.status("job/without")
+    assert (status["phase"], status["reason"]) == ("Failed", "ParametersUnread")
+    assert "lr=9.0 and not 0.25" in status["message"]
