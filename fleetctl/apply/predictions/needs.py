@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.common.errors import Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.controllers.trials.prior import circle, circle_told, unfit_prior
 from fleetctl.controllers.trials.winner import SWEEP, command_of, unfit_search
 from fleetctl.controllers.wandb.program import HANDS_OVER
@@ -46,7 +47,7 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         field, value, extra = _SUGGEST[library]
         path: Path = ("spec", "search", *field)
         message = f" is `{value}`, which needs {library}, and that is not installed here"
-        yield Prediction(manifest, Finding(path, path, message, f"pip install 'fleetctl[{extra}]'"))
+        yield Prediction(manifest, Finding(path, path, message, install_hint(extra)))
     yield from _winner(manifest, spec, world)
     yield from _prior(manifest, spec, world)
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":

@@ -83,7 +83,7 @@ def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | 
         raise UsageError("`fleetctl diff` takes either -f FILE or one Source", hint=hint)
     if args.source:
         return _of_source(args, screen), None
-    from fleetctl.cli.apply.predictions import foreseen
+    from fleetctl.cli.apply.predictions import looked_at
     from fleetctl.cli.apply.propose import proposed
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
@@ -99,7 +99,7 @@ def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | 
     with open_readonly(state_dir) as stored:
         found = proposed(state_dir, stored, documents, order)
         providers = found.accounts.backends
-        wrong, doubts = foreseen(stored, found.manifests, found.changes, providers, order)
+        wrong, doubts = looked_at(stored, found.manifests, found.changes, providers, order)
     for warning in (*found.warnings, *doubts):
         screen.warn(safe(warning))
     lines = [line for change in found.changes for line in difference(change)]
