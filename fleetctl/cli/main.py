@@ -60,6 +60,8 @@ def _told(words: list[str], screen: Screen) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         screen.close_line()
+        if words[:1] == ["apply"]:  # one that was sent says so itself
+            screen.talk("interrupted; nothing was stored")
         return EXIT_INTERRUPTED
     except MemoryError:
         screen.error("there is not enough memory for this", hint="ask for less at once")

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.apply.draft import NAMED_BY
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.install import install_hint
+from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.prior import circle, circle_told, unfit_prior
 from fleetctl.controllers.trials.winner import SWEEP, command_of, unfit_search
 from fleetctl.controllers.wandb.program import HANDS_OVER
@@ -20,7 +23,7 @@ from fleetctl.engine.kinds.wandb.talks import KEY, KEY_HINT
 from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
 from fleetctl.specs.blocks.notify import Notify, secrets_in
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
@@ -35,6 +38,7 @@ from fleetctl.tracking.taken import needs_command
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
+VOLUME = "Volume"
 # What works out the points of a search: the field that says so, its value, and the extra.
 _SUGGEST = {
     "numpy": (("method",), "bayes", "bayes"),
@@ -55,6 +59,7 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     for part in spec.parts():
         template, places = part.template, [it.provider for it in part.placement.candidates]
         yield from _secrets(manifest, part.at("secrets"), template.secrets, places, world)
+        yield from _volumes(manifest, part, world)
         if template.function is not None and not part.own:
             at: Path = ("spec", "template", "function")
             yield from missing(manifest, at, "Function", template.function, world)
@@ -71,6 +76,28 @@ def of_notices(manifest: Manifest, spec: Spec, world: World) -> Iterator[Predict
     for number, way, name in secrets_in(notify):
         at: Path = ("spec", "notify", number, way, "secret")
         yield from missing(manifest, at, "Secret", name, world)
+
+
+def _volumes(manifest: Manifest, part: Part, world: World) -> Iterator[Prediction]:
+    """Volumes that are made because nobody declares them, and are called nearly as one that is
+    there: a checkpoint that is looked for in the wrong one begins from nothing.
+    """
+    for number, mount in enumerate(part.template.volumes):
+        if not _is_made(world.found(VOLUME, mount.name, manifest.namespace)):
+            continue
+        within = (it for it in world.named(VOLUME) if it[1] == manifest.namespace)
+        others = [name for name, space in within if not _is_made(world.found(VOLUME, name, space))]
+        near = get_close_matches(mount.name, others, 1)
+        if near:
+            at: Path = (*part.at("volumes"), number, "name")
+            message = f" is `{mount.name}`: no such volume is there, so an empty one is made"
+            hint = f"did you mean `{near[0]}`?"
+            yield Prediction(manifest, Finding(at, at, message, hint), Sort.DOUBT)
+
+
+def _is_made(volume: Resource | None) -> bool:
+    """Whether this very apply makes it, because a template names it."""
+    return volume is not None and not volume.version and NAMED_BY in volume.annotations
 
 
 def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:

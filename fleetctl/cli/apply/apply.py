@@ -28,6 +28,7 @@ from fleetctl.cli.command.flags import (
     add_set,
 )
 from fleetctl.cli.command.values import duration_s, money, one_of, rollout
+from fleetctl.cli.command.verbs import EXIT_INTERRUPTED
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
@@ -171,7 +172,13 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.max_cost is not None:
         _check_cost(args.max_cost, state_dir, documents, order)
     asked = {**order, "tellWork": True} if args.wait else order
-    reply = apply(state_dir, documents, asked, screen, piped="-" in args.files)
+    try:
+        reply = apply(state_dir, documents, asked, screen, piped="-" in args.files)
+    except KeyboardInterrupt:
+        screen.close_line()
+        screen.talk("interrupted before the controller replied; it may be stored all the same")
+        screen.hint("`fleetctl diff` of the same files says so")
+        return EXIT_INTERRUPTED
     results = results_of(reply)
     show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
     keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]

@@ -63,6 +63,7 @@ def run(args: Namespace, screen: Screen) -> int:
         if not wanted.kind.suspends:
             raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     losses: dict[str, str] = {}
+    over = _over(targets) if args.verb == "suspend" else set()
     if args.verb == "suspend":
         losses = _losses(targets)
         parts = [f"{key}: {loss} would be stopped" for key, loss in losses.items()]
@@ -82,8 +83,16 @@ def run(args: Namespace, screen: Screen) -> int:
             continue
         key, outcome = str(result.get("key")), str(result.get("outcome"))
         lost = f"  {losses[key]} stopped" if key in losses and outcome == "suspended" else ""
+        if outcome == "suspended" and key in over:
+            lost = "  it is over: nothing was stopped, and its next spec waits"
         screen.data(f"{safe(key)} {safe(outcome)}{lost}")
     return report.tell()
+
+
+def _over(targets: Sequence[Target]) -> set[str]:
+    """Keys of those that have ended: to suspend them stops nothing."""
+    with open_reading(home()) as reading:
+        return {seen.key for seen in map(reading.find, targets) if seen is not None and seen.over}
 
 
 def _losses(targets: Sequence[Target]) -> dict[str, str]:

@@ -222,7 +222,7 @@ SAID_ELSEWHERE = {
     "gpus": "`fleetctl plan -f FILE` prices a machine; `fleetctl doctor` tells this machine's",
     "show-gpus": "`fleetctl plan -f FILE` prices a machine; `fleetctl doctor` tells this machine's",
     "artifacts": "`fleetctl results KIND/NAME`; files are on volumes: `fleetctl ls volume/NAME:/`",
-    "notebook": "`from fleetctl import Fleet` works in any; `fleetctl run FILE` runs a program",
+    "notebook": "`fleetctl run -- python FILE` runs a program; `Fleet` of the client works in any",
     "cat": "`fleetctl cp volume/NAME:/FILE .`, or `fleetctl logs KIND/NAME`",
     "docs": "`fleetctl explain KIND`, or the pages below docs/",
     "man": "`fleetctl VERB --help`, or `fleetctl explain KIND`",
