@@ -133,7 +133,8 @@ class Metric:
 class WandbTrial:
     """What a trial's program that asks `wandb.init` for its parameters is told.
 
-    only: nothing in the command hands over its parameters, so `wandb.init` has to; metric: that
+    only: nothing in the command hands over its parameters, so `wandb.init` has to. compares: values
+    that the program gives `wandb.init` itself must be those that it was to have. metric: that
     the search compares, of which every value is recorded, or "". run_id: of the run that W&B has
     handed out, which the program uploads itself; "" where W&B takes no part. base_url: of the
     service, where it is not W&B's own.
@@ -146,12 +147,15 @@ class WandbTrial:
     metric: str = ""
     run_id: str = ""
     base_url: str = ""
+    compares: bool = False
 
     def order(self) -> dict[str, object]:
         """As the guest reads it; in capitals the variables that it sets, WANDB_ before them."""
         handed = {"RUN_ID": self.run_id, "BASE_URL": self.base_url} if self.run_id else {}
+        compared = {"compares": True} if self.compares else {}
         return {
             **handed,
+            **compared,
             "SWEEP_ID": self.sweep_id,
             "PROJECT": self.project,
             "ENTITY": self.entity,

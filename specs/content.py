@@ -201,9 +201,10 @@ class Pins:
     revision: what `source.path` held (`sha256:...`), or the commit of `source.git`; empty while
     nobody knows. function: the content of the Function that the template names. models: what the
     endpoints that it asks call their models; empty where they say nothing. params: what
-    `paramsFrom` gave, a JSON object; empty while nobody knows. prior: what `priorTrials` took, JSON
-    as of controllers/trials/prior.py; empty while nobody knows. wandb: the configuration that a
-    sweep has at W&B, a JSON object; empty while nobody knows, and where its own spec says it.
+    `paramsFrom` gave, a JSON object; empty while nobody knows. command: that of its sweep, a JSON
+    list with W&B's macros; empty where the template says what runs. prior: what `priorTrials` took,
+    JSON as of controllers/trials/prior.py; empty while nobody knows. wandb: the configuration that
+    a sweep has at W&B, a JSON object; empty while nobody knows, and where its own spec says it.
     results: what `tasks.fromResults` took, JSON as of controllers/depends/results.py; empty while
     nobody knows. indexes: of the rows of a BatchJob, as of controllers/reuse/rows.py; empty where
     each row has its position.
@@ -217,6 +218,7 @@ class Pins:
     function: str = ""
     models: str = ""
     params: str = ""
+    command: str = ""
     prior: str = ""
     wandb: str = ""
     results: str = ""

@@ -89,14 +89,17 @@ def _phase_of(condition: str) -> Phase:
     return Phase.FAILED if condition == "Failed" else Phase.SUCCEEDED
 
 
-def blocked(found: Sequence[Standing], on_failed: str) -> Lacking | None:
+def blocked(found: Sequence[Standing], on_failed: str | None) -> Lacking | None:
     """What keeps work with these dependencies from beginning; None where all of them are met.
 
-    on_failed: `Fail` or `Skip`. What one that was skipped leaves undone is nobody's failure, so it
-    is skipped as well.
+    on_failed: `Fail`, `Skip` or nothing: then work for the case that a dependency fails is skipped
+    where it did not, and all else fails. What one that was skipped leaves undone is nobody's
+    failure, so it is skipped as well.
     """
     for state in (State.FAILED, State.SKIPPED):
-        ended = next((it for it in found if it.state is state), None)
+        those = [it for it in found if it.state is state]
+        # What went wrong counts more than what did not fail.
+        ended = next((it for it in those if it.condition != "Failed"), next(iter(those), None))
         if ended is not None:
             return _for_good(ended, on_failed)
     open_ = [it for it in found if it.state is not State.MET]
@@ -112,8 +115,10 @@ def blocked(found: Sequence[Standing], on_failed: str) -> Lacking | None:
     return Lacking(with_hint(text, hint), reason=AWAITS)
 
 
-def _for_good(ended: Standing, on_failed: str) -> Lacking:
+def _for_good(ended: Standing, on_failed: str | None) -> Lacking:
     text = f"it waited for {_wanted(ended)}, which {ended.why}"
+    if on_failed is None and ended.state is State.FAILED and ended.condition == "Failed":
+        return Lacking(text, for_good=True, reason=FAILED, skips=True)
     hint = f"mend {ended.key} and apply it; then apply this again"
     if ended.state is State.SKIPPED:
         return Lacking(with_hint(text, hint), for_good=True, reason=SKIPPED, skips=True)

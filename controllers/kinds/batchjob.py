@@ -25,8 +25,14 @@ from fleetctl.controllers.planning.kind import (
 )
 from fleetctl.controllers.reuse.rows import RowIndexes, Span
 from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program import winner_wandb
+from fleetctl.controllers.wandb.program import (
+    PARAMETERS_UNREAD,
+    stopped_by_unread,
+    winner_unread,
+    winner_wandb,
+)
 from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
@@ -49,9 +55,12 @@ class BatchJob(KindController):
         allocated: Mapping[str, int],  # noqa: ARG002
         pins: Pins = NO_PINS,
     ) -> None:
-        self.spec = spec
+        template = with_sweeps_command(spec.template, spec.params_from, pins)
+        self.spec = spec = spec.model_copy(update={"template": template})
         self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
+        if spec.params_from is not None:
+            self.limits = stopped_by_unread(self.limits)
         self.rows = _rows(spec, pins)
         self.total = spec.count() if self.rows is None or self.rows.stale else len(self.rows.params)
         self.template_hash = template_hash(spec.template, spec.placement, pins, spec.params_from)
@@ -66,7 +75,8 @@ class BatchJob(KindController):
 
     @staticmethod
     def contents_of(spec: BatchJobSpec, pins: Pins) -> tuple[str, ...]:
-        return (content_of(spec.template, pins, spec.params_from),)
+        template = with_sweeps_command(spec.template, spec.params_from, pins)
+        return (content_of(template, pins, spec.params_from),)
 
     def _unit(self, index: int) -> Unit | None:
         params = self._params(index)
@@ -90,11 +100,16 @@ class BatchJob(KindController):
     def first(self) -> int:
         return next(iter(self.indexes()), 0)
 
-    def template(self, index: int) -> Template:  # noqa: ARG002 - one template for all tasks
+    def template(self, index: int) -> Template:
+        """One for all tasks, but for arguments that a sweep's best trial gives."""
+        unit = self.unit(index) if self.spec.params_from is not None else None
+        return with_arguments(self.spec.template, unit.params) if unit else self.spec.template
+
+    def content(self, index: int) -> Template:  # noqa: ARG002 - one for all tasks
         return self.spec.template
 
     def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
-        return winner_wandb(self.spec.params_from)
+        return winner_wandb(self.spec.params_from, self.spec.template)
 
     @cached_property
     def repeats(self) -> bool:
@@ -135,6 +150,9 @@ class BatchJob(KindController):
     def verdict(self, history: History) -> Verdict | None:
         if self.total is None:
             return None
+        unread = history.failed_job
+        if unread is not None and unread.reason == PARAMETERS_UNREAD:
+            return Verdict(False, PARAMETERS_UNREAD, winner_unread(unread))
         early = early_verdict(self.spec, history, units="tasks")
         if early is not None:
             return early

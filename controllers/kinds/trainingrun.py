@@ -29,8 +29,9 @@ from fleetctl.controllers.planning.kind import (
 from fleetctl.controllers.planning.placement import Placement
 from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
+from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program import winner_wandb
+from fleetctl.controllers.wandb.program import stopped_by_unread, winner_wandb
 from fleetctl.specs.blocks.nodes import ONE, Nodes, nodes_of
 from fleetctl.specs.content import (
     NO_PINS,
@@ -110,7 +111,8 @@ class TrainingRun(KindController):
     def __init__(
         self, spec: TrainingRunSpec, allocated: Mapping[str, int], pins: Pins = NO_PINS
     ) -> None:
-        self.spec = spec
+        template = with_sweeps_command(spec.template, spec.params_from, pins)
+        self.spec = spec = spec.model_copy(update={"template": template})
         checkpoint = spec.checkpoint
         self.policy = policy_of(
             spec, pins, grace_s=checkpoint.signal_before_stop_seconds if checkpoint else 0.0
@@ -118,6 +120,8 @@ class TrainingRun(KindController):
         if any(it.nodes is not None for it in spec.stages) or spec.nodes != ONE:
             self.policy = replace(self.policy, reuse=1)  # nodes go with their attempt
         limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
+        if spec.params_from is not None:
+            limits = stopped_by_unread(limits)
         rules = (_GIVEN_UP, *limits.rules)
         self.limits = replace(limits, rules=rules, checkpoints=checkpoint is not None)
         self.given = given_params(spec.params_from, pins)
@@ -134,6 +138,8 @@ class TrainingRun(KindController):
     @staticmethod
     def contents_of(spec: TrainingRunSpec, pins: Pins) -> tuple[str, ...]:
         """A later stage builds on what the earlier ones leave."""
+        template = with_sweeps_command(spec.template, spec.params_from, pins)
+        spec = spec.model_copy(update={"template": template})
         owns = (content_of(template, pins, spec.params_from) for template in templates(spec))
         return tuple(accumulate(owns, after))
 
@@ -178,6 +184,12 @@ class TrainingRun(KindController):
         return Unit(index, params, identity, stage.template_hash, content)
 
     def template(self, index: int) -> Template:
+        template = self._stages[index].template
+        if self.spec.params_from is None:
+            return template
+        return with_arguments(template, self.given or {})
+
+    def content(self, index: int) -> Template:
         return self._stages[index].template
 
     def template_now(self, history: History, index: int) -> Template:
@@ -214,7 +226,7 @@ class TrainingRun(KindController):
         return self.spec.providers()
 
     def wandb(self, name: str, index: int) -> WandbTrial | None:  # noqa: ARG002
-        return winner_wandb(self.spec.params_from)
+        return winner_wandb(self.spec.params_from, self._stages[index].template)
 
     @property
     def repeats(self) -> bool:

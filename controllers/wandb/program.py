@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 PARAMETERS_UNREAD = "ParametersUnread"
 # What hands parameters over in a command: all of them, or the variables and the file of a trial.
-_HANDS_OVER = re.compile(r"\$\{args(_\w+)?\}|TASK_|FLEETCTL_PARAMS")
+HANDS_OVER = re.compile(r"\$\{args(_\w+)?\}|TASK_|FLEETCTL_PARAMS")
 # A program in Python: its interpreter, or a file of it.
 _PYTHON = re.compile(r"""(^|[\s/;&|("'])python[\d.]*($|[\s"'])|\.py($|[\s"';&|)])""")
 
 
 def wandb_trial(name: str, search: Search, command: Sequence[str]) -> WandbTrial:
     """name: of the sweep's object."""
-    handed_over = any(map(_HANDS_OVER.search, command)) or not search.parameters
+    handed_over = any(map(HANDS_OVER.search, command)) or not search.parameters
     return WandbTrial(
         name,
         search.project or "",
@@ -39,9 +39,14 @@ def wandb_trial(name: str, search: Search, command: Sequence[str]) -> WandbTrial
     )
 
 
-def winner_wandb(params_from: ParamsFrom | None) -> WandbTrial | None:
-    """Of work that takes the parameters of a sweep's best trial: its program may be the sweep's."""
-    return WandbTrial("", "", "", only=False) if params_from is not None else None
+def winner_wandb(params_from: ParamsFrom | None, template: Template) -> WandbTrial | None:
+    """Of work that takes the parameters of a sweep's best trial: its program may be the sweep's. A
+    command that hands nothing over may run with values of its own, so those are compared.
+    """
+    if params_from is None:
+        return None
+    words = [*(template.command or ()), template.script or ""]
+    return WandbTrial("", "", "", only=False, compares=not any(map(HANDS_OVER.search, words)))
 
 
 def observed(template: Template, wandb: WandbTrial | None) -> Template:
@@ -62,6 +67,12 @@ def stopped_by_unread(limits: Limits) -> Limits:
     """
     rule = FailureRule("", FailureAction.FAIL_JOB, reasons=frozenset({PARAMETERS_UNREAD}))
     return replace(limits, rules=(rule, *limits.rules))
+
+
+def winner_unread(run: Run) -> str:
+    """The message of work that ends because a run of it did not take its sweep's parameters."""
+    hint = "add `${args}` to the command, or leave it out: then the sweep's own runs"
+    return with_hint(f"task {run.index}: {run.message}", hint)
 
 
 def unread(run: Run) -> str:

@@ -15,7 +15,7 @@ from fleetctl.controllers.model import Resource, Run
 from fleetctl.controllers.reuse.impact import Impact
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.changes import FieldChange, field_changes
-from fleetctl.tracking.annotations import NOTES
+from fleetctl.tracking.annotations import NOTES, work_digest
 
 CREATED, CONFIGURED, UNCHANGED, PRUNED = "created", "configured", "unchanged", "pruned"
 FIELDS_SHOWN_MAX = 6
@@ -52,6 +52,7 @@ class Change:
     asked_again: bool = False  # it was refused before, and is tried anew
     rerun: bool = False  # all that ended runs again, whatever is known
     verdicts: tuple[Verdict, ...] = ()  # of policies
+    by: str = ""  # who changed what was there: a file, or a hand
 
     @property
     def destroyed(self) -> tuple[Run, ...]:
@@ -83,7 +84,7 @@ class Change:
         fields = [_recorded(field) for field in self.fields[:FIELDS_KEPT_MAX]]
         if len(self.fields) > FIELDS_KEPT_MAX:
             fields.append(f"and {len(self.fields) - FIELDS_KEPT_MAX} more")
-        parts = [", ".join(fields), self.note, self._counts()]
+        parts = [", ".join(fields), self.note, self._counts(), self.by and f"by {self.by}"]
         parts += (
             f"exempt from policy/{it.policy} {it.exempt}: {it.message}"
             for it in self.verdicts
@@ -161,6 +162,18 @@ def _written(resource: Resource) -> dict[str, str]:
 def outcomes_of(changes: Sequence[Change]) -> list[Mapping[str, str]]:
     """One entry an object, as a reply tells it."""
     return [{"key": it.key, "outcome": it.outcome, "message": it.message} for it in changes]
+
+
+def works_of(changes: Sequence[Change]) -> dict[str, list[object]]:
+    """The generation and the digest of the work of each object, by key."""
+    return {
+        it.key: [
+            it.after.generation,
+            work_digest(it.after.kind, json.loads(it.after.spec), it.after.annotations),
+        ]
+        for it in changes
+        if it.outcome != PRUNED
+    }
 
 
 def _all_new(found: Impact, kind: str) -> str:

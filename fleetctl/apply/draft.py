@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fleetctl.apply.prune import APPLYSET
 from fleetctl.apply.request.options import Order
 from fleetctl.common.errors import Conflict
 from fleetctl.controllers.model import Resource
@@ -25,11 +24,12 @@ from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.kinds.schedule import ScheduleSpec
 from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.kinds.volume import VolumeSpec
-from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.namespaces import object_key
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import (
+    APPLYSET,
+    COMMAND,
     NOTES,
     ORIGIN,
     PARAMS,
@@ -39,6 +39,7 @@ from fleetctl.tracking.annotations import (
     waits_for,
 )
 from fleetctl.tracking.sources import source_of
+from fleetctl.tracking.taken import needs_command, notes_of
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -162,19 +163,24 @@ def models_content(
 
 def winner_params(
     stored: Stored, manifest: Manifest, known: Resource | None, moving: Collection[str]
-) -> str:
-    """What `paramsFrom` gives, a JSON object; empty while nobody knows. moving: keys of the sweeps
-    that this apply changes. Where the sweep is gone by now, what it gave stays.
+) -> dict[str, str]:
+    """What `paramsFrom` gives, by annotation; nothing while nobody knows. moving: keys of the
+    sweeps that this apply changes. Where the sweep is gone by now, what it gave stays.
     """
+    nothing = {PARAMS: "", COMMAND: ""}
     wanted: ParamsFrom | None = getattr(manifest.spec, "params_from", None)
     if wanted is None or object_key(SWEEP, wanted.sweep, manifest.namespace) in moving:
-        return ""
+        return nothing
+    needs = needs_command(manifest.spec)
     sweep = stored.resources.get(SWEEP, wanted.sweep, manifest.namespace)
     if sweep is None and known is not None:
         before = json.loads(known.spec).get("paramsFrom", {}).get("sweep")
-        return known.annotations.get(PARAMS, "") if before == wanted.sweep else ""
-    found = winner_of(sweep, wanted.sweep)
-    return "" if isinstance(found, Lacking) else canonical_json(dict(found))
+        if before != wanted.sweep:
+            return nothing
+        kept = {PARAMS: known.annotations.get(PARAMS, "")}
+        return {**nothing, **kept, COMMAND: known.annotations.get(COMMAND, "") if needs else ""}
+    found = winner_of(sweep, wanted.sweep, needs_command=needs)
+    return nothing if isinstance(found, Lacking) else {**nothing, **notes_of(found)}
 
 
 def prior_kept(stored: Stored, manifest: Manifest, known: Resource | None) -> str:

@@ -21,8 +21,8 @@ def refuse_kept(rows: Iterable[Resource]) -> None:
         told.append(f"and {len(found) - SHOWN_MAX:,} more")
     raise Refused(
         "\nerror: ".join(told),
-        hint=f"change it there, or add --override; `drift: Repair` of {found[0][1].source} makes"
-        " it as the file says again at the next look",
+        hint=f"change it there, or add --override; `drift: Repair` of {found[0][1].source} brings"
+        " back what the file says at the next look",
     )
 
 

@@ -46,6 +46,7 @@ from fleetctl.apply.draft import (
     winner_told,
 )
 from fleetctl.apply.impact import fresh_impact, impact_on
+from fleetctl.apply.merge import spoken_defaults, with_hand_fields
 from fleetctl.apply.policies.judge import admitted
 from fleetctl.apply.policies.told import refuse
 from fleetctl.apply.prune import going_with, pruned
@@ -65,6 +66,7 @@ from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.changes import UNSET, FieldChange, same
 from fleetctl.stores.base import EventRow, Store, Stored
 from fleetctl.tracking.annotations import (
+    COMMAND,
     FINISHING,
     FUNCTION,
     INDEXES,
@@ -79,6 +81,7 @@ from fleetctl.tracking.annotations import (
     ROLLOUT,
     pins_of,
 )
+from fleetctl.tracking.by_hand import FieldNote, field_note, note_of_edit, noted_fields, shown
 from fleetctl.tracking.kept_by import kept_by, left_by
 from fleetctl.tracking.row_indexes import indexes_kept
 from fleetctl.tracking.track import track_of
@@ -98,6 +101,8 @@ def propose(
     A volume that a template names and nobody declares is created with deletionPolicy Retain, as
     Modal's create_if_missing does, so that no data sits where `get volumes` does not show it.
     """
+    if not options.by_hand:
+        manifests = with_hand_fields(stored, manifests)
     changes: list[Change] = []
     functions, endpoints = (
         {(it.name, it.namespace): it for it in manifests if it.kind == kind}
@@ -144,7 +149,7 @@ def write(store: Store, changes: Sequence[Change], now_s: float) -> None:
     """As commit, inside a transaction that is begun. Raises Denied where a policy said no."""
     refuse(changes)
     for change in changes:
-        if change.outcome == UNCHANGED:
+        if change.after == change.before:
             continue
         if change.asked_again:
             _forget_refusals(store, change.after)
@@ -231,10 +236,10 @@ def _proposed(
     params = winner_params(stored, manifest, known, moving)
     results = results_kept(stored, manifest, known, moving)
     taken = {
-        **taken, PARAMS: params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known),
+        **taken, **params, RESULTS: results, PRIOR: prior_kept(stored, manifest, known),
         INDEXES: indexes_kept(stored.runs, manifest.spec, known),
     }  # fmt: skip
-    desired = drafted(manifest, options, known, now_s, taken)
+    desired = _noted(drafted(manifest, options, known, now_s, taken), manifest, options, known)
     rerun = options.rerun and KINDS[manifest.kind].runs
     if known is None:
         if rerun:
@@ -252,7 +257,7 @@ def _proposed(
     same_work = same_spec and _pinned(known) == _pinned(desired)
     same_words = known.labels == desired.labels and _written(known) == _written(desired)
     if same_work and same_words and not rerun:
-        return _same_again(stored, manifest, options, known, moving)
+        return _same_again(stored, manifest, options, known, desired, moving)
     after = replace(
         known,
         spec=known.spec if same_spec else desired.spec,
@@ -266,26 +271,55 @@ def _proposed(
     if rerun or not same_work:
         affected = impact_on(stored, after, options, rerun=rerun)
     fields = (*differences(known, after), *_moved(known, after, options))
-    note = "asked to run again" if rerun else fires_note(manifest.spec, now_s)
+    rerun_note = "asked to run again" if rerun else fires_note(manifest.spec, now_s)
+    note = "; ".join(filter(None, (rerun_note, _left_alone(manifest))))
     # What was refused is tried anew, also where what changed is nothing that was refused.
     anew = not same_work and _was_refused(known)
     return Change(
-        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew
-    )
+        CONFIGURED, known, after, fields, affected, note=note, rerun=rerun, asked_again=anew,
+        by="hand" if options.by_hand else manifest.path,
+    )  # fmt: skip
+
+
+def _noted(
+    desired: Resource, manifest: Manifest, options: Order, known: Resource | None
+) -> Resource:
+    """With the note on which fields are set by hand."""
+    if options.by_hand:
+        assert known is not None
+        note = note_of_edit(known, desired)
+    else:
+        said = spoken_defaults((manifest.filed or manifest).spec)
+        note = FieldNote(manifest.by_hand, said)
+    return replace(desired, annotations=noted_fields(desired.annotations, note))
+
+
+def _left_alone(manifest: Manifest) -> str:
+    """A phrase on the fields that the file does not have and somebody set; empty without."""
+    return f"{shown(manifest.by_hand)} set by hand stays" if manifest.by_hand else ""
 
 
 def _same_again(
-    stored: Stored, manifest: Manifest, options: Order, known: Resource, moving: Collection[str]
+    stored: Stored,
+    manifest: Manifest,
+    options: Order,
+    known: Resource,
+    desired: Resource,
+    moving: Collection[str],
 ) -> Change:
     """Of an equal file: nothing, unless what kept its work from going on may be over."""
-    again = replace(known, generation=known.generation + 1)
+    noted = field_note(known.annotations) == field_note(desired.annotations)
+    if not noted:
+        notes = noted_fields(known.annotations, field_note(desired.annotations))
+    same = known if noted else replace(known, annotations=notes)
+    again = replace(same, generation=known.generation + 1)
     if _was_refused(known):
         note = "it was refused; trying again"
         return Change(CONFIGURED, known, again, note=note, asked_again=True)
     if isinstance(manifest.spec, Execution) and may_go_on(stored, known, manifest.spec, moving):
         affected = impact_on(stored, again, options)
         return Change(CONFIGURED, known, again, impact=affected, note=GOES_ON, asked_again=True)
-    return Change(UNCHANGED, known, known)
+    return Change(UNCHANGED, known, same, note=_left_alone(manifest))
 
 
 def _users(
@@ -338,9 +372,8 @@ def _moved_functions(
 
 def _pinned(resource: Resource) -> tuple[str, ...]:
     """What makes its work another without a change of its spec."""
-    return tuple(
-        resource.annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS, PARAMS, RESULTS)
-    )
+    notes = (REVISION, FUNCTION, MODELS, PARAMS, COMMAND, RESULTS)
+    return tuple(resource.annotations.get(it, "") for it in notes)
 
 
 def _written(resource: Resource) -> dict[str, str]:
@@ -388,6 +421,9 @@ def _moved(known: Resource, after: Resource, options: Order) -> Iterator[FieldCh
     was, now = old.get(PARAMS) or UNSET, new.get(PARAMS) or UNSET
     if was != now:
         yield FieldChange("paramsFrom", was, now, winner_told(after) or "gives it nothing more")
+    if old.get(COMMAND, "") != new.get(COMMAND, ""):
+        was, now = (json.loads(it[COMMAND]) if it.get(COMMAND) else UNSET for it in (old, new))
+        yield FieldChange("template.command", was, now, "of its sweep changed")
     if old.get(RESULTS, "") != new.get(RESULTS, ""):
         was, now = results_told(known) or UNSET, results_told(after) or UNSET
         yield FieldChange(

@@ -14,11 +14,8 @@ from fleetctl.controllers.model import Resource
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.stores.base import Stored
-from fleetctl.tracking.annotations import SCHEDULED_BY
+from fleetctl.tracking.annotations import APPLYSET, SCHEDULED_BY
 from fleetctl.tracking.kept_by import kept_by
-
-# The label that ties an object to the files that it came from, as kubectl's part-of label does.
-APPLYSET = "fleetctl.dev/applyset"
 
 # A checkout that is empty by mistake must not empty the fleet; one that lost a single object may.
 SHARE_MAX = 0.5

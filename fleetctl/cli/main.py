@@ -17,6 +17,7 @@ from fleetctl.cli.command.verbs import (
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_USAGE,
+    GROUPS,
     SAID_ELSEWHERE,
     VERBS,
 )
@@ -59,6 +60,8 @@ def _told(words: list[str], screen: Screen) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         screen.close_line()
+        if words[:1] == ["apply"]:  # one that was sent says so itself
+            screen.talk("interrupted; nothing was stored")
         return EXIT_INTERRUPTED
     except MemoryError:
         screen.error("there is not enough memory for this", hint="ask for less at once")
@@ -101,15 +104,11 @@ def _help(words: Sequence[str], screen: Screen) -> int:
         return dispatch([words[0], "--help"], screen)
     if words and not words[0].startswith("-"):
         raise _unknown_verb(words[0])
-    longest = max(len(name) for name in VERBS)
-    verbs = "\n".join(f"  {name:<{longest}}  {verb.summary}" for name, verb in VERBS.items())
     screen.data(
         "usage: fleetctl VERB [KIND[/NAME] | -f FILE] [flags]\n\n"
         "Declarative infrastructure for AI batch work.\n\n"
-        f"verbs:\n{verbs}\n\n"
-        "kinds:\n  batchjobs (job, bj)  sweeps (sw)  trainingruns (tr)  volumes (vol)\n"
-        "  functions (fn)  budgets (bud)  providers (prov)  secrets\n"
-        "  and in them: tasks (t)  attempts (at)\n\n"
+        f"{_verbs()}\n\n"
+        f"kinds:\n{_kinds()}\n  and in them: tasks (t), attempts (at)\n\n"
         "examples:\n"
         "  fleetctl apply -f sweep.yaml --wait\n"
         "  fleetctl get jobs\n"
@@ -118,6 +117,31 @@ def _help(words: Sequence[str], screen: Screen) -> int:
         "`fleetctl VERB --help` tells more."
     )
     return EXIT_OK
+
+
+def _verbs() -> str:
+    """Under their headings, as kubectl has them."""
+    longest = max(len(name) for name in VERBS)
+    return "\n\n".join(
+        "\n".join(
+            [f"{heading}:", *(f"  {name:<{longest}}  {VERBS[name].summary}" for name in names)]
+        )
+        for heading, names in GROUPS.items()
+    )
+
+
+def _kinds() -> str:
+    """All of the registry with the first of their other names, within 80 columns."""
+    from textwrap import fill
+
+    from fleetctl.specs.kinds.registry import KINDS
+
+    named = (
+        f"{kind.plural} ({kind.short[0]})" if kind.short else kind.plural for kind in KINDS.values()
+    )
+    text = ", ".join(it.replace(" ", "~") for it in named)  # a name stays on one line
+    indent = "  "
+    return fill(text, 80, initial_indent=indent, subsequent_indent=indent).replace("~", " ")
 
 
 def _unknown_verb(word: str) -> UsageError:

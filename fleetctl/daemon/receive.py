@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleetctl.apply import consent, propose
-from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of
+from fleetctl.apply.change import CONFIGURED, PRUNED, Change, outcomes_of, works_of
 from fleetctl.apply.forecast import Forecast, Forecaster, may_cost, noted
 from fleetctl.apply.kept import refuse_kept
+from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.policies.told import refuse as refuse_denied
 from fleetctl.apply.policies.told import warnings_of
 from fleetctl.apply.predictions.predict import ANYWAY, allowed, predicted, refuse, worth_a_look
@@ -73,6 +74,7 @@ class Receiver:
         manifests = await asyncio.to_thread(
             load, documents, namespace_of(request), may_be_empty=pruned
         )
+        manifests = with_hand_fields(self._state.store, manifests)
         declared = (name for manifest in manifests for name in _variables(manifest.spec))
         wanted = (*declared, *self._unknown_variables(manifests))
         if wanted and "env" not in request and not request.get("dryRun"):
@@ -94,6 +96,8 @@ class Receiver:
             reply["read"] = sorted(
                 {path for it in manifests for path in (*it.read, it.origin)} - {""}
             )
+        if request.get("tellWork"):
+            reply["works"] = works_of(changes)
         if request.get("dryRun"):
             reply |= self._would_lose(changes)
         return {**reply, "planned": planned} if planned else reply
@@ -105,6 +109,7 @@ class Receiver:
         draft = manifest_with(store, kind, name, edits, namespace=namespace)
         sourced = [] if keeps_source(store, draft) else [draft]
         order = await self._prepared(request, [draft], sourced)
+        order = replace(order, by_hand=True)
         forecasts, _ = await self._foreseen(request, [draft], order, {})
         # Read again: somebody else may have changed the object meanwhile.
         manifest = manifest_with(store, kind, name, edits, namespace=namespace)

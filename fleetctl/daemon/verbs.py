@@ -17,7 +17,7 @@ from fleetctl.apply.request.fields import Reply, Request, keys_in, list_in, orph
 from fleetctl.apply.write import commit
 from fleetctl.apply.write.retry import Choice, retry
 from fleetctl.apply.write.scheduled import Scheduled, by_hand
-from fleetctl.common.errors import UsageError
+from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.controllers.depends.standing import AWAITS, MISSING
 from fleetctl.controllers.trials.prior import AWAITS_PRIOR
 from fleetctl.controllers.trials.winner import AWAITS_BEST
@@ -50,10 +50,13 @@ class Verbs:
         results = []
         keys = keys_in(request)
         store = self._state.store
-        # All are there, or none is deleted.
-        rows = [commit.find(store, *wanted) for wanted in keys]
-        if not request.get("override"):
-            refuse_kept(rows)
+        refused: list[Reply] = []
+        if request.get("each"):
+            keys, refused = self._allowed(keys, override=bool(request.get("override")))
+        else:  # all are there, or none is deleted
+            rows = [commit.find(store, *wanted) for wanted in keys]
+            if not request.get("override"):
+                refuse_kept(rows)
         waiting = {wanted: self._waiting(wanted, keys) for wanted in keys}
         for kind, name, namespace in keys:
             now_s = self._state.clock.now_s()
@@ -63,7 +66,29 @@ class Verbs:
             key = object_key(kind, name, namespace)
             message = _left_waiting(waiting[kind, name, namespace])
             results.append({"key": key, "outcome": "deleted", "message": message, "uid": uid})
-        return {"ok": True, "results": results}
+        return {"ok": True, "results": [*results, *refused]}
+
+    def _allowed(self, keys: Sequence[Key], *, override: bool) -> tuple[list[Key], list[Reply]]:
+        """Those that a person may change or delete, and an entry for each other."""
+        found: list[Key] = []
+        refused: list[Reply] = []
+        for wanted in keys:
+            try:
+                row = commit.find(self._state.store, *wanted)
+                if not override:
+                    refuse_kept([row])
+            except (NotFound, Refused) as error:
+                refused.append(
+                    {
+                        "key": object_key(*wanted),
+                        "outcome": "refused" if isinstance(error, Refused) else "missing",
+                        "message": str(error),
+                        "hint": error.hint,
+                    }
+                )
+            else:
+                found.append(wanted)
+        return found, refused
 
     def _waiting(self, wanted: Key, leaving: Sequence[Key]) -> list[str]:
         """Keys of the objects that wait for this one and stay."""
@@ -138,9 +163,13 @@ class Verbs:
         state = self._state
         results = []
         word = "suspended" if wanted else "resumed"
-        if not request.get("override"):
-            refuse_kept(commit.find(state.store, *it) for it in keys_in(request))
-        for kind, name, namespace in keys_in(request):
+        keys, override = keys_in(request), bool(request.get("override"))
+        refused: list[Reply] = []
+        if request.get("each"):
+            keys, refused = self._allowed(keys, override=override)
+        elif not override:
+            refuse_kept(commit.find(state.store, *it) for it in keys)
+        for kind, name, namespace in keys:
             changed = commit.suspend(
                 state.store,
                 kind,
@@ -153,7 +182,7 @@ class Verbs:
             key = object_key(kind, name, namespace)
             results.append({"key": key, "outcome": outcome, "message": ""})
         state.inbox.wake()
-        return {"ok": True, "results": results}
+        return {"ok": True, "results": [*results, *refused]}
 
     async def retry(self, request: Request) -> Reply:
         which = request.get("which")

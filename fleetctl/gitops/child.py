@@ -19,6 +19,7 @@ from typing import Any
 from fleetctl.apply.change import PRUNED, Change
 from fleetctl.apply.cost.forecast import forecast
 from fleetctl.apply.forecast import may_cost, noted
+from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.policies.judge import admitted
 from fleetctl.apply.policies.told import refuse as refuse_denied
 from fleetctl.apply.policies.told import warnings_of
@@ -91,6 +92,7 @@ async def _compared(
         declared[row.name] = parse_spec(PROVIDER, row.spec)
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
+    manifests = with_hand_fields(stored, manifests)
     sources, providers, now_s = Sources(home), accounts.backends, SystemClock().now_s()
     looked = sources.keep(manifests, await sources.look(manifests))
     manifests = await sources.required(manifests, looked)

@@ -16,7 +16,6 @@ from fleetctl.apply.consent import losses_of
 from fleetctl.apply.policies.judge import standing
 from fleetctl.apply.policies.told import refuse
 from fleetctl.apply.propose import propose
-from fleetctl.apply.prune import APPLYSET
 from fleetctl.apply.request.options import Order, pruning_of
 from fleetctl.controllers.model import Resource
 from fleetctl.manifest import Manifest, ManifestErrors
@@ -24,6 +23,7 @@ from fleetctl.manifest.files.documents import VALUES, Document
 from fleetctl.manifest.problems import Problem
 from fleetctl.specs.kinds.source import FINISH_RUNNING, SourceSpec
 from fleetctl.stores.base import Stored
+from fleetctl.tracking.annotations import APPLYSET
 from fleetctl.tracking.kept_by import KEPT_BY, KeptBy, kept_by
 from fleetctl.tracking.ownership import digest_of, set_name
 
@@ -195,7 +195,7 @@ def _item(change: Change, files: Mapping[str, str], claim: Claim, now_s: float) 
     digest, file = digest_of(after), files[change.key]
     same = change.outcome == UNCHANGED
     if same and known is not None and known.source == claim.key:
-        if (known.digest, known.file) == (digest, file):
+        if (known.digest, known.file) == (digest, file) and after == change.before:
             return None
         note = known._replace(digest=digest, file=file)
     else:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.install import install_hint
 
 NOT_FOUND, CONFLICT, GONE, INVALID, FORBIDDEN = 404, 409, 410, 422, 403
 UNAUTHORIZED, TOO_MANY = 401, 429
@@ -100,5 +101,5 @@ def seconds_of(header: str | None) -> float:
 def no_package(error: ImportError) -> Refused:
     return Refused(
         f"a Kubernetes cluster needs the package `{error.name}`, which is not installed",
-        hint="pip install 'fleetctl[kubernetes]'",
+        hint=install_hint("kubernetes"),
     )

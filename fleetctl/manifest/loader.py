@@ -58,7 +58,8 @@ _METADATA_WRITTEN_BY_US = frozenset(
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A checked spec. line: where its document begins. warnings: sentences for a person. origin:
-    absolute, of `source.path`. read: other files that it was made from, absolute.
+    absolute, of `source.path`. read: other files that it was made from, absolute. by_hand: fields
+    of the stored object that were added because the file has none; filed: itself without them.
     """
 
     kind: str
@@ -72,6 +73,8 @@ class Manifest:
     read: tuple[str, ...] = ()
     source: Written | None = field(default=None, compare=False, repr=False)
     inside: bool = False  # it is the template of another one, whose place in the file it has
+    by_hand: tuple[tuple[str, ...], ...] = ()
+    filed: Manifest | None = field(default=None, compare=False, repr=False)
 
     def made(self) -> Manifest | None:
         """Of one that makes others: what it makes, as a manifest; None of all else."""

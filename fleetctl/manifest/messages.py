@@ -16,9 +16,16 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.manifest.hints import hints
-from fleetctl.manifest.hints.words import HINTS, MAPPING_HINTS, NOT_YET_FIELDS, listed, meant
+from fleetctl.manifest.hints.words import (
+    HINTS,
+    HINTS_BELOW,
+    MAPPING_HINTS,
+    NOT_YET_FIELDS,
+    listed,
+    meant,
+)
 from fleetctl.manifest.plain import resolve
-from fleetctl.manifest.problems import Path, shortened, value_text
+from fleetctl.manifest.problems import Path, path_text, shortened, value_text
 from fleetctl.specs.values.hints import parted
 
 FINDINGS_MAX = 1000  # of one block; more than these nobody reads, and each takes half a KiB
@@ -92,7 +99,11 @@ def _unknown(model: type[BaseModel], path: Path, prefix: Path, detail: ErrorDeta
     if word in NOT_YET_FIELDS:
         return Finding(full, full, " is not supported yet", "remove it", at_key=True)
     here = _model_at(model, path[:-1])
-    hint = HINTS.get(word) or (_elsewhere(here, word) if here is not None else "")
+    parent = next((it for it in reversed(full[:-1]) if isinstance(it, str)), "")
+    hint = HINTS_BELOW.get((parent, word)) or HINTS.get(word, "")
+    hint = hint or (_elsewhere(here, word) if here is not None else "")
+    if not hint and meant(word, _field_names(here)) is None:
+        hint = _further_out(model, path, prefix)
     hint = hint or suggestion(word, _field_names(here))
     return Finding(full, full, " is an unknown field", hint, at_key=True)
 
@@ -106,6 +117,16 @@ def _elsewhere(model: type[BaseModel], word: str) -> str:
         found = None if inner is None else meant(word, _field_names(inner), similar=False)
         if found is not None:
             return f"did you mean `{info.alias or name}.{found}`?"
+    return ""
+
+
+def _further_out(model: type[BaseModel], path: Path, prefix: Path) -> str:
+    """A hint for a field of a block around this one, such as `retries` in a template."""
+    for depth in range(len(path) - 2, -1, -1):
+        found = meant(str(path[-1]), _field_names(_model_at(model, path[:depth])), similar=False)
+        if found is not None:
+            outer = path_text((*prefix, *path[:depth]))
+            return f"did you mean `{found}` of `{outer}`, beside `{path[depth]}`?"
     return ""
 
 
@@ -248,7 +269,9 @@ def _value_hint(detail: ErrorDetails, path: Path, value: Any) -> str:
         case "model_type" | "model_attributes_type" | "dict_type" if path[-1:]:
             return MAPPING_HINTS.get(_field(path), "")
         case "literal_error" if isinstance(value, str):
-            near = meant(value, _choices(detail))
+            known = _choices(detail)
+            begun = [it for it in known if it.lower().startswith(value.strip().lower() or " ")]
+            near = begun[0] if len(begun) == 1 else meant(value, known)
             return f"did you mean `{near}`?" if near else ""
     return ""
 

@@ -11,7 +11,9 @@ from math import inf
 from fleetctl.controllers.model import Resource
 from fleetctl.controllers.planning.plan import TERMINAL_PHASES
 from fleetctl.controllers.vocabulary import bookkeeping
+from fleetctl.specs import content
 from fleetctl.specs.content import Pins
+from fleetctl.specs.values.hashing import short_hash
 from fleetctl.tracking.kept_by import KEPT_BY
 
 # What `source.path` held when its object was applied, or the commit of `source.git`.
@@ -24,6 +26,8 @@ FUNCTION = "fleetctl.dev/function-content"
 MODELS = "fleetctl.dev/models-content"
 # What `paramsFrom` gave, a JSON object: the parameters of the best trial when its sweep was over.
 PARAMS = "fleetctl.dev/params"
+# The command of the same sweep, a JSON list, of work whose template has none.
+COMMAND = "fleetctl.dev/command"
 # Those that no document shows.
 PRIOR, WANDB = bookkeeping.PRIOR, bookkeeping.WANDB
 RELEASED, RESULTS = bookkeeping.RELEASED, bookkeeping.RESULTS
@@ -47,10 +51,16 @@ SCHEDULED_AT = "fleetctl.dev/scheduled-at"
 # loses, with that commit behind it where a person saw which.
 RECONCILE = "fleetctl.dev/reconcile"
 APPROVED = "fleetctl.dev/approved-revision"
+# Which fields somebody set by hand that no file had; see by_hand.py.
+FIELDS = "fleetctl.dev/fields"
+# The label that ties an object to the files that it came from, as kubectl's part-of label does.
+APPLYSET = "fleetctl.dev/applyset"
 
 NOTES = (
     APPROVED,
+    COMMAND,
     ESTIMATE,
+    FIELDS,
     FINISHING,
     FUNCTION,
     INDEXES,
@@ -80,6 +90,7 @@ def pins_of(annotations: Mapping[str, str]) -> Pins:
         function=annotations.get(FUNCTION, ""),
         models=annotations.get(MODELS, ""),
         params=annotations.get(PARAMS, ""),
+        command=annotations.get(COMMAND, ""),
         prior=annotations.get(PRIOR, ""),
         results=annotations.get(RESULTS, ""),
         indexes=annotations.get(INDEXES, ""),
@@ -94,6 +105,29 @@ def rerun_at_s(annotations: Mapping[str, str]) -> float:
     """When it was asked for that all runs again: what was known by then is not taken."""
     at_s = _moment(annotations.get(RERUN, ""))
     return -inf if at_s is None else at_s
+
+
+def work_digest(kind: str, spec: Mapping[str, object], annotations: Mapping[str, str]) -> str:
+    """Returns a digest of the work that an object asks for: its fields that decide what comes of
+    it, and what it was pinned to. `parallelism` or `suspend` change nothing of it.
+    """
+    template = spec.get("template")
+    work = _without_rules(spec, content.KINDS.get(kind, {}))
+    if isinstance(template, dict):
+        work["template"] = _without_rules(template, content.TEMPLATE)
+    pinned = [annotations.get(it, "") for it in (REVISION, FUNCTION, MODELS)]
+    return short_hash([work, pinned])
+
+
+def _without_rules(
+    fields: Mapping[str, object], roles: Mapping[str, content.Role]
+) -> dict[str, object]:
+    rules = {
+        "".join((head, *(it.title() for it in rest)))
+        for (head, *rest), role in ((name.split("_"), role) for name, role in roles.items())
+        if role in (content.RULE, content.PLACE)
+    }
+    return {key: it for key, it in fields.items() if key not in rules}
 
 
 def waits_for(sweep: Resource | None) -> str:

@@ -4,12 +4,14 @@ since. The note on each of them is in kept_by.py.
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.tracking.annotations import NOTES
+from fleetctl.tracking.by_hand import as_filed, field_note
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
@@ -30,9 +32,15 @@ def set_name(name: str, namespace: str) -> str:
 
 
 def digest_of(resource: Resource) -> str:
-    """Of all that a manifest says of it."""
-    written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
-    text = canonical_json([resource.spec, resource.labels, written])
+    """Of all that a manifest says of it; what it never had and a person set is no part of it."""
+    if field_note(resource.annotations).hand:
+        filed = as_filed(resource)
+        spec, labels, written = (filed[part] for part in ("spec", "labels", "annotations"))
+        spec = json.dumps(spec, separators=(",", ":"), allow_nan=False)
+    else:
+        spec, labels = resource.spec, resource.labels
+        written = {key: text for key, text in resource.annotations.items() if key not in NOTES}
+    text = canonical_json([spec, labels, written])
     return sha256(text.encode()).hexdigest()[:DIGEST_CHARS]
 
 

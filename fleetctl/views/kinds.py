@@ -20,6 +20,15 @@ METRICS = ("metrics", "metric")
 INTERPRETERS = ("interpreters", "interpreter")
 NOTICES = ("notices", "notice")
 # What people who come from Kubernetes and its like call things, as `get` lists them here.
+# What kubectl and others list, and a verb shows here.
+_VERBS = {
+    **dict.fromkeys(("event", "events", "ev"), "events"),
+    **dict.fromkeys(("log", "logs"), "logs KIND/NAME"),
+    **dict.fromkeys(("result", "results", "outputs", "artifacts"), "results KIND/NAME"),
+    **dict.fromkeys(("cost", "costs", "usage"), "cost"),
+    **dict.fromkeys(("orphan", "orphans"), "orphans"),
+    **dict.fromkeys(("gpu", "gpus", "offers", "machines"), "doctor"),
+}
 _SAID_ELSEWHERE = {
     **dict.fromkeys(("pod", "pods", "po"), "tasks job/NAME"),
     **dict.fromkeys(("node", "nodes", "cluster", "clusters", "backends"), "providers"),
@@ -65,6 +74,8 @@ def kind_of(word: str) -> Kind:
             hint=f"`fleetctl get {listed} {'tr' if listed == CHECKPOINTS[0] else 'job'}/NAME`;"
             " `fleetctl explain job.spec.tasks`",
         )
+    if lower in _VERBS:
+        raise UsageError(f"`{word}` is no kind", hint=f"here that is `fleetctl {_VERBS[lower]}`")
     value = _SAID_ELSEWHERE.get(lower)
     hint = f"here that is `fleetctl get {value}`" if value else _nearest_kind(lower)
     raise UsageError(f"there is no kind `{word}`", hint=hint)

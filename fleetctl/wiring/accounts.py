@@ -13,6 +13,7 @@ from typing import cast
 
 from fleetctl.common.clock import Clock
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account, Lookup, account_of, built_in
 from fleetctl.providers.contract.base import Backend, Notify
 from fleetctl.providers.contract.diagnostics import Check, Finding
@@ -129,7 +130,7 @@ def session_opener(provider: str) -> OpenSession:
             raise
         raise Refused(
             f"provider `{provider}` needs the package `{error.name}`, which is not installed",
-            hint=f"pip install 'fleetctl[{provider}]'",
+            hint=install_hint(provider),
         ) from error
 
 

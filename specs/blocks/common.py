@@ -213,9 +213,10 @@ class Execution(Spec):
         max_length=DEPENDENCIES_MAX,
         description="Objects that must have ended before any of it begins; default none.",
     )
-    on_dependency_failed: Literal["Fail", "Skip"] = Field(
-        default="Fail",
-        description="Fail or Skip it when a dependency ends otherwise than it must; default Fail.",
+    on_dependency_failed: Literal["Fail", "Skip"] | None = Field(
+        default=None,
+        description="Fail or Skip it when a dependency ends otherwise; default Fail, but Skip where"
+        " one had to fail.",
     )
 
     notify: WorkNotices = ()

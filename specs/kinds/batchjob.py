@@ -117,7 +117,9 @@ class BatchJobSpec(Execution):
         json_schema_extra=at_most_one("tasks", "completions", message=COUNTED_TWICE)
     )
 
-    template: Template = Field(description="What each task runs and in what sandbox.")
+    template: Template = Field(
+        description="What each task runs and in what sandbox; work may be the `paramsFrom` sweep's."
+    )
     completions: PositiveCount | None = Field(
         default=None, description="Number of tasks that differ by index alone; default 1."
     )
@@ -132,7 +134,7 @@ class BatchJobSpec(Execution):
 
     @model_validator(mode="after")
     def _is_complete(self) -> BatchJobSpec:
-        if self.template.work is None:
+        if self.template.work is None and self.params_from is None:
             raise ValueError(ONE_WORK)
         if self.tasks is not None and self.completions is not None:
             raise ValueError(COUNTED_TWICE)

@@ -192,7 +192,7 @@ class TrainingRunSpec(Execution):
         for at in range(self.count()):
             template = self.template_of(at)
             where = f"stage `{names[at]}`" if names else "the template"
-            if template.work is None:
+            if template.work is None and self.params_from is None:
                 raise ValueError(f"{where} needs exactly one of `python`, `command` and `script`")
             self._is_fit_for_ray(template, f"stage `{names[at]}`" if names else "the run")
         return self

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from fleetctl.specs.search.distributions import (
     BOUNDS,
@@ -18,9 +19,11 @@ from fleetctl.specs.search.distributions import (
     distribution_of,
     is_int,
 )
+from fleetctl.specs.values.hints import with_hint
 
 SUM_TOLERANCE = 1e-6  # probabilities such as 0.1 * 10 do not sum to 1 exactly
 
+_CONSTANT = "for a constant write `{}: {{value: {}}}`"
 _PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 Path = tuple[str | int, ...]
@@ -48,11 +51,9 @@ def problems(parameters: object, *, grid: bool, path: Path = ()) -> Iterator[Pro
                 "and begin with a letter or `_`",
             )
         if not isinstance(parameter, Mapping):
-            yield Problem(
-                here,
-                "it must be a mapping; "
-                f"for a constant write `{name}: {{value: {_short(parameter)}}}`",
-            )
+            listed = isinstance(parameter, list)
+            key = "for a choice write `{}: {{values: {}}}`" if listed else _CONSTANT
+            yield Problem(here, f"it must be a mapping; {key.format(name, _short(parameter))}")
         elif NESTED in parameter:
             yield from _nested_problems(parameter, here, grid=grid)
         else:
@@ -103,9 +104,8 @@ def _parameter_problems(
 def _no_distribution(parameter: Mapping[str, object], path: Path) -> Problem:
     named = parameter.get("distribution")
     if named is not None:
-        return Problem(
-            (*path, "distribution"), "it must be one of " + _listed(tuple(DISTRIBUTIONS))
-        )
+        text = "it must be one of " + _listed(tuple(DISTRIBUTIONS))
+        return Problem((*path, "distribution"), with_hint(text, _near(str(named), parameter)))
     if all(_is_number(parameter.get(key)) for key in BOUNDS):
         return Problem(
             path,
@@ -115,6 +115,33 @@ def _no_distribution(parameter: Mapping[str, object], path: Path) -> Problem:
     return Problem(
         path, "it needs `value`, `values`, `min` and `max`, a `distribution` or nested `parameters`"
     )
+
+
+def _no_list(value: object) -> str:
+    text = "it must be a list of at least one value"
+    if isinstance(value, list | Mapping):
+        return text
+    return with_hint(text, f"write `values: [{_short(value)}]`, or `value: {_short(value)}`")
+
+
+def _near(word: str, parameter: Mapping[str, object]) -> str:
+    """A hint on the distribution that is meant: bounds of a logarithmic one are exponents where it
+    is not called `_values`, and people who come from elsewhere write the values themselves.
+    """
+    plain = word.lower().replace("-", "").replace("_", "")
+    if plain in ("loguniform", "qloguniform", "log") and "min" in parameter:
+        name = "q_log_uniform_values" if plain.startswith("q") else "log_uniform_values"
+        return f"did you mean `{name}`?"
+    by_letters = {name.replace("_", ""): name for name in DISTRIBUTIONS}
+    near = get_close_matches(_ALSO.get(plain, plain), by_letters, n=1, cutoff=0.7)
+    return f"did you mean `{by_letters[near[0]]}`?" if near else ""
+
+
+# What Ray Tune, optuna and others call them.
+_ALSO = {
+    "choice": "categorical", "gridsearch": "categorical", "int": "intuniform",
+    "randint": "intuniform", "float": "uniform", "gaussian": "normal", "randn": "normal",
+}  # fmt: skip
 
 
 def _deprecated(distribution: Distribution, parameter: Mapping[str, object]) -> str:
@@ -155,7 +182,7 @@ def _value_problems(
 def _choice_problems(parameter: Mapping[str, object], path: Path) -> Iterator[Problem]:
     values = parameter["values"]
     if not isinstance(values, list) or not values:
-        yield Problem((*path, "values"), "it must be a list of at least one value")
+        yield Problem((*path, "values"), _no_list(parameter["values"]))
         return
     if "probabilities" not in parameter:
         return

@@ -20,6 +20,7 @@ import pytest
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.providers.daytona.connection.client import Connection
 from fleetctl.providers.daytona.connection.settings import Settings, from_environment
 from fleetctl.providers.daytona.provider import DaytonaProvider
@@ -160,7 +161,7 @@ def test_without_the_package_it_is_said_what_to_install(
         provider = DaytonaProvider(tmp_path, store_id="s", notify=print)
         with pytest.raises(Refused, match="needs the package `daytona`") as caught:
             await provider.ensure_volume("v")
-        assert caught.value.hint == "pip install 'fleetctl[daytona]'"
+        assert caught.value.hint == install_hint("daytona")
         await provider.close()
 
     asyncio.run(play())
@@ -203,7 +204,7 @@ def test_doctor_says_what_to_install_when_the_package_is_missing(
     [line] = [one for one in lines if one["what"] == "package"]
     assert line["ok"] is False
     assert line["says"] == "`daytona` is not installed"
-    assert "pip install 'fleetctl[daytona]'" in json.dumps(line)
+    assert install_hint("daytona") in json.dumps(line)
 
 
 def test_doctor_tells_of_a_server_that_does_not_answer(

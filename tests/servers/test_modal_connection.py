@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.errors import FleetctlError, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.providers.modal.connection.client import Connection
 from fleetctl.providers.modal.provider import ModalProvider
 from tests.contracts.modal_worlds import emulated
@@ -145,7 +146,7 @@ except Unavailable as error:
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout == "pip install 'fleetctl[modal]'\n"
+    assert done.stdout == install_hint("modal") + "\n"
 
 
 def test_a_provider_that_nothing_was_asked_of_never_imports_the_sdk(tmp_path: Path) -> None:

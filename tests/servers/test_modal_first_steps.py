@@ -13,6 +13,7 @@ from random import Random
 
 import pytest
 
+from fleetctl.common.install import install_hint
 from tests.contracts.modal_worlds import emulated
 from tests.emulators.driving.modal import ASKING_PAUSE_S, eventually
 from tests.emulators.modal.running import ModalEmulator
@@ -81,7 +82,7 @@ KNOWN_WITHOUT_ASKING = ("no package", "no token", "broken file")
         (
             "no package",
             "provider `modal` needs the package `modal`, which is not installed",
-            "pip install 'fleetctl[modal]'",
+            install_hint("modal"),
             "package: `modal` is not installed",
         ),
         ("no token", "there is no token for Modal", "modal token new", "token: there is none"),

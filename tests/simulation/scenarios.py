@@ -108,6 +108,18 @@ def _suspend(rng: random.Random, name: str, provider: str) -> Scenario:
     return _make(name, provider, desired_rows, wanted.changed(Expect("Suspended|Succeeded|Failed")))
 
 
+def _suspended_and_applied(rng: random.Random, name: str, provider: str) -> Scenario:
+    """Suspended by hand before anything has begun, then its file is applied again."""
+    paused = objects.job(rng, provider=provider, parallelism=0)
+    again = paused.changed(parallelism=rng.choice((1, 2, 6)))
+    desired_rows = [_apply(0.0, paused), _say(_later(rng), "suspend", paused)]
+    desired_rows.append(_apply(desired_rows[-1].at_s + _later(rng), again))
+    if rng.random() < 0.3:
+        desired_rows.append(_say(desired_rows[-1].at_s + _later(rng), "resume", again))
+        return _make(name, provider, desired_rows, again)
+    return _make(name, provider, desired_rows, again.changed(SUSPENDED))
+
+
 def _suspended_at_birth(rng: random.Random, name: str, provider: str) -> Scenario:
     wanted = objects.job(rng, provider=provider, suspend=True)
     if rng.random() < 0.5:
@@ -396,6 +408,7 @@ NAMED: dict[str, Callable[[random.Random, str, str], Scenario]] = {
     "again": _again,
     "retry": _retry,
     "namespaces": _namespaces,
+    "suspended-and-applied": _suspended_and_applied,
     "workers": _workers,
     "checkpoints": savings.trainings,
     **races.NAMED,

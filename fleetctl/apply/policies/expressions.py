@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from fleetctl.common.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def library() -> Any:
     except ImportError as error:
         raise Refused(
             "policies need the package `common-expression-language`, which is not installed",
-            hint="pip install 'fleetctl[policies]'",
+            hint=install_hint("policies"),
         ) from error
     return cel
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.predictions.needs import missing
 from fleetctl.apply.predictions.world import Prediction, Sort, World
+from fleetctl.common.install import install_hint
 from fleetctl.engine.kinds.endpoints.endpoints import KIND
 from fleetctl.engine.kinds.endpoints.functions import KIND as FUNCTION
-from fleetctl.gateway.reach.process import INSTALL
+from fleetctl.gateway.reach.process import EXTRA
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
 from fleetctl.specs.blocks.common import Execution
@@ -97,7 +98,7 @@ def of_endpoint(manifest: Manifest, spec: EndpointSpec, world: World) -> Iterato
     if spec.reach == "Gateway" and find_spec("aiohttp") is None:
         at: Path = ("kind",)
         message = " is `Endpoint`, whose gateway needs aiohttp, and that is not installed here"
-        yield Prediction(manifest, Finding(at, at, message, INSTALL))
+        yield Prediction(manifest, Finding(at, at, message, install_hint(EXTRA)))
     yield from _functions(manifest, spec, world)
     if spec.api_key is None:
         return

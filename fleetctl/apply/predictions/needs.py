@@ -5,20 +5,25 @@ predict.py; never repeats a value.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from fleetctl.apply.draft import NAMED_BY
 from fleetctl.apply.predictions.world import Prediction, Sort, World
 from fleetctl.common.errors import Unavailable
+from fleetctl.common.install import install_hint
+from fleetctl.controllers.model import Resource
 from fleetctl.controllers.trials.prior import circle, circle_told, unfit_prior
-from fleetctl.controllers.trials.winner import SWEEP, unfit_search
+from fleetctl.controllers.trials.winner import SWEEP, command_of, unfit_search
+from fleetctl.controllers.wandb.program import HANDS_OVER
 from fleetctl.engine.execute.secrets import check_file
 from fleetctl.engine.kinds.wandb.talks import KEY, KEY_HINT
 from fleetctl.manifest.hints.words import meant
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
-from fleetctl.specs.blocks.common import Execution, ParamsFrom
+from fleetctl.specs.blocks.common import Execution, ParamsFrom, Part
 from fleetctl.specs.blocks.notify import Notify, secrets_in
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.registry import KINDS, parse_spec
@@ -28,10 +33,12 @@ from fleetctl.specs.kinds.trainingrun import STAGE, TrainingRunSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.tracking.annotations import waits_for
+from fleetctl.tracking.taken import needs_command
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
+VOLUME = "Volume"
 # What works out the points of a search: the field that says so, its value, and the extra.
 _SUGGEST = {
     "numpy": (("method",), "bayes", "bayes"),
@@ -44,7 +51,7 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         field, value, extra = _SUGGEST[library]
         path: Path = ("spec", "search", *field)
         message = f" is `{value}`, which needs {library}, and that is not installed here"
-        yield Prediction(manifest, Finding(path, path, message, f"pip install 'fleetctl[{extra}]'"))
+        yield Prediction(manifest, Finding(path, path, message, install_hint(extra)))
     yield from _winner(manifest, spec, world)
     yield from _prior(manifest, spec, world)
     if isinstance(spec, SweepSpec) and spec.backend == "wandb":
@@ -52,6 +59,7 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
     for part in spec.parts():
         template, places = part.template, [it.provider for it in part.placement.candidates]
         yield from _secrets(manifest, part.at("secrets"), template.secrets, places, world)
+        yield from _volumes(manifest, part, world)
         if template.function is not None and not part.own:
             at: Path = ("spec", "template", "function")
             yield from missing(manifest, at, "Function", template.function, world)
@@ -70,6 +78,28 @@ def of_notices(manifest: Manifest, spec: Spec, world: World) -> Iterator[Predict
         yield from missing(manifest, at, "Secret", name, world)
 
 
+def _volumes(manifest: Manifest, part: Part, world: World) -> Iterator[Prediction]:
+    """Volumes that are made because nobody declares them, and are called nearly as one that is
+    there: a checkpoint that is looked for in the wrong one begins from nothing.
+    """
+    for number, mount in enumerate(part.template.volumes):
+        if not _is_made(world.found(VOLUME, mount.name, manifest.namespace)):
+            continue
+        within = (it for it in world.named(VOLUME) if it[1] == manifest.namespace)
+        others = [name for name, space in within if not _is_made(world.found(VOLUME, name, space))]
+        near = get_close_matches(mount.name, others, 1)
+        if near:
+            at: Path = (*part.at("volumes"), number, "name")
+            message = f" is `{mount.name}`: no such volume is there, so an empty one is made"
+            hint = f"did you mean `{near[0]}`?"
+            yield Prediction(manifest, Finding(at, at, message, hint), Sort.DOUBT)
+
+
+def _is_made(volume: Resource | None) -> bool:
+    """Whether this very apply makes it, because a template names it."""
+    return volume is not None and not volume.version and NAMED_BY in volume.annotations
+
+
 def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:
     """A sweep whose best trial gives the parameters, and that never has one."""
     wanted: ParamsFrom | None = getattr(spec, "params_from", None)
@@ -85,9 +115,34 @@ def _winner(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         message = f" is `{wanted.sweep}`, which {unfit}"
         hint = "name a sweep with one `metric`"
         yield Prediction(manifest, Finding(at, at, message, hint))
+    if needs_command(spec) and not command_of(document):
+        message = f" is `{wanted.sweep}`, whose search has no `program` or `command` to run here"
+        hint = "say what to run in `template`: `python`, `command` or `script`"
+        yield Prediction(manifest, Finding(at, at, message, hint))
+    yield from _without_arguments(manifest, spec, wanted.sweep, document)
     if isinstance(spec, TrainingRunSpec) and STAGE in document["search"].get("parameters", {}):
         message = f" is `{wanted.sweep}`, which searches `{STAGE}`, and that names a stage here"
         yield Prediction(manifest, Finding(at, at, message, "give its parameter another name"))
+
+
+def _without_arguments(
+    manifest: Manifest, spec: Execution, sweep: str, document: Mapping[str, Any]
+) -> Iterator[Prediction]:
+    """A command without the arguments by which the sweep hands its program the parameters: it may
+    be the same program, which would then run with its own defaults.
+    """
+    if not any(map(HANDS_OVER.search, command_of(document))):
+        return
+    program = str(document["search"].get("program") or "")
+    for part in spec.parts():
+        text = " ".join([*(part.template.command or ()), part.template.script or ""])
+        if program and program in text and not HANDS_OVER.search(text):
+            at = part.at("command" if part.template.command else "script")
+            message = (
+                f" has no `${{args}}`, by which sweep/{sweep} hands its program the parameters"
+            )
+            hint = "add `${args}`, or leave the command out: then the sweep's own runs"
+            yield Prediction(manifest, Finding(at, at, message, hint), Sort.DOUBT)
 
 
 def _prior(manifest: Manifest, spec: Execution, world: World) -> Iterator[Prediction]:

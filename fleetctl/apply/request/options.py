@@ -56,6 +56,7 @@ class Order:
     # What each object may cost, by key, for policies; None: nobody has reckoned it yet.
     costs: Mapping[str, Estimate] | None = None
     unjudged: bool = False  # it comes of ourselves, and policies have no say in it
+    by_hand: bool = False  # the manifests are stored objects that somebody edited
 
 
 def order_of(request: Request) -> Order:

@@ -25,6 +25,7 @@ from fleetctl.specs.kinds.source import SourceSpec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import EventRow, Store
 from fleetctl.tracking.annotations import APPROVED, RECONCILE
+from fleetctl.tracking.by_hand import note_of_edit, noted_fields
 from fleetctl.tracking.kept_by import HELD
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def suspend(
         spec=dump_spec(spec.model_copy(update={"suspend": wanted})),
         generation=resource.generation + 1,
     )
+    notes = noted_fields(changed.annotations, note_of_edit(resource, changed))
+    changed = replace(changed, annotations=notes)
     word = "Suspended" if wanted else "Resumed"
     message = f"{word.lower()} by a user"
     with store.transaction():

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fleetctl.apply.prune import APPLYSET
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.base import Store
-from fleetctl.tracking.annotations import SCHEDULED_BY
+from fleetctl.tracking.annotations import APPLYSET, SCHEDULED_BY
 from fleetctl.tracking.kept_by import KEPT_BY, kept_by
 
 

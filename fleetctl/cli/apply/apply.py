@@ -28,6 +28,7 @@ from fleetctl.cli.command.flags import (
     add_set,
 )
 from fleetctl.cli.command.values import duration_s, money, one_of, rollout
+from fleetctl.cli.command.verbs import EXIT_INTERRUPTED
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import UsageError
@@ -35,6 +36,7 @@ from fleetctl.common.home import home
 from fleetctl.daemon.reach.client import results_of
 from fleetctl.manifest.files.documents import is_address
 from fleetctl.specs.kinds.registry import KINDS
+from fleetctl.views.objects import mapping
 
 if TYPE_CHECKING:
     from fleetctl.apply.policies.judge import Policy
@@ -62,7 +64,8 @@ examples:
 
 exit codes:
   0 applied (with --wait: all succeeded), 1 an object failed, 2 a manifest is wrong,
-  3 refused, 4 no such file, 5 conflict, 124 timed out, 130 interrupted (work goes on)
+  3 refused, 4 no such file, 5 conflict (with --wait: another apply changed the work
+  meanwhile), 124 timed out, 130 interrupted (work goes on)
 """
 
 
@@ -168,7 +171,14 @@ def run(args: Namespace, screen: Screen) -> int:
         _check_policies(policies_meant(args), state_dir, documents, order)
     if args.max_cost is not None:
         _check_cost(args.max_cost, state_dir, documents, order)
-    reply = apply(state_dir, documents, order, screen, piped="-" in args.files)
+    asked = {**order, "tellWork": True} if args.wait else order
+    try:
+        reply = apply(state_dir, documents, asked, screen, piped="-" in args.files)
+    except KeyboardInterrupt:
+        screen.close_line()
+        screen.talk("interrupted before the controller replied; it may be stored all the same")
+        screen.hint("`fleetctl diff` of the same files says so")
+        return EXIT_INTERRUPTED
     results = results_of(reply)
     show(results, reply, screen, dry=SAID_OF_DRY_RUNS[args.dry_run])
     keys = [str(result.get("key", "")) for result in results if result.get("outcome") != "pruned"]
@@ -191,6 +201,7 @@ def run(args: Namespace, screen: Screen) -> int:
             timeout_s=args.timeout,
             waits_for=waits_for,
             logs_since_s=began_at_s if args.logs else None,
+            works=mapping(reply.get("works")),
         )
     if screen.talk_is_terminal and (working := _first_working(keys)):
         screen.hint(f"fleetctl get {working} -w")

@@ -83,7 +83,7 @@ def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | 
         raise UsageError("`fleetctl diff` takes either -f FILE or one Source", hint=hint)
     if args.source:
         return _of_source(args, screen), None
-    from fleetctl.cli.apply.predictions import foreseen
+    from fleetctl.cli.apply.predictions import looked_at
     from fleetctl.cli.apply.propose import proposed
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
@@ -99,7 +99,7 @@ def _lines(args: Namespace, screen: Screen) -> tuple[list[str], FleetctlError | 
     with open_readonly(state_dir) as stored:
         found = proposed(state_dir, stored, documents, order)
         providers = found.accounts.backends
-        wrong, doubts = foreseen(stored, found.manifests, found.changes, providers, order)
+        wrong, doubts = looked_at(stored, found.manifests, found.changes, providers, order)
     for warning in (*found.warnings, *doubts):
         screen.warn(safe(warning))
     lines = [line for change in found.changes for line in difference(change)]
@@ -122,6 +122,8 @@ def difference(change: Change) -> Iterator[str]:
     """A unified diff with file names as kubectl gives them; nothing where nothing differs."""
     if change.outcome == "unchanged":
         return
+    from fleetctl.tracking.by_hand import field_note, shown
+
     gone = change.after.deleted_at_s is not None
     name = safe(f"{change.after.kind.lower()}.{change.after.namespace}.{change.after.name}")
     before = _text(change.before) if change.before is not None else []
@@ -133,6 +135,8 @@ def difference(change: Change) -> Iterator[str]:
     for moved in change.fields:
         if moved.difference and change.before is not None:
             yield f"# {name}: {moved.path} {safe(moved.difference)}"
+    if change.before is not None and (hand := field_note(change.after.annotations).hand):
+        yield f"# {name}: {safe(shown(hand))} set by hand stays"
     for line in made:
         if line.startswith("@@"):
             line_of_live = int(line[4:].partition(",")[0].partition(" ")[0])

@@ -20,8 +20,8 @@ from fleetctl.apply.cost.plan import report
 from fleetctl.apply.policies.given import judged_by
 from fleetctl.apply.policies.told import refuse as refuse_denied
 from fleetctl.apply.policies.told import warnings_of
-from fleetctl.apply.predictions.predict import allowed, judged, predicted
-from fleetctl.apply.predictions.world import world_of
+from fleetctl.apply.predictions.predict import ANYWAY, ANYWAY_SORTS, allowed, judged, predicted
+from fleetctl.apply.predictions.world import Prediction, world_of
 from fleetctl.apply.propose import propose
 from fleetctl.apply.request.options import declared_in, namespace_of, order_of
 from fleetctl.cli.apply.propose import proposed
@@ -108,6 +108,32 @@ def foreseen(
     order: Mapping[str, object],
 ) -> tuple[list[Problem], list[str]]:
     """What refuses the whole, and what is warned about."""
+    return judged(_predictions(stored, manifests, changes, providers), allowed(order))
+
+
+def looked_at(
+    stored: Stored,
+    manifests: Sequence[Manifest],
+    changes: Sequence[Change],
+    providers: Mapping[str, Backend],
+    order: Mapping[str, object],
+) -> tuple[list[Problem], list[str]]:
+    """As `foreseen`, of what is shown and not stored: what may come later is warned about, with a
+    word on the apply that it keeps away.
+    """
+    found = _predictions(stored, manifests, changes, providers)
+    wrong, doubts = judged(found, frozenset({*allowed(order), *ANYWAY_SORTS}))
+    if any(it.sort in ANYWAY_SORTS and it.sort not in allowed(order) for it in found):
+        doubts.append(f"until then `fleetctl apply` is refused; {ANYWAY}")
+    return wrong, doubts
+
+
+def _predictions(
+    stored: Stored,
+    manifests: Sequence[Manifest],
+    changes: Sequence[Change],
+    providers: Mapping[str, Backend],
+) -> list[Prediction]:
     fields = {}
     for resource in stored.resources.living(PROVIDER):
         try:
@@ -117,7 +143,7 @@ def foreseen(
         assert isinstance(spec, ProviderSpec)
         fields[resource.name] = spec
     world = world_of(stored, changes, providers, fields, os.environ.get, starts_here=False)
-    return judged(asyncio.run(predicted(manifests, changes, world)), allowed(order))
+    return asyncio.run(predicted(manifests, changes, world))
 
 
 def dry_run(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.apply.change import Change
+from fleetctl.apply.merge import with_hand_fields
 from fleetctl.apply.propose import propose
 from fleetctl.apply.request.options import declared_in, namespace_of, order_of, parallelism_of
 from fleetctl.common.clock import SystemClock
@@ -51,6 +52,7 @@ def proposed(
 ) -> Proposal:
     """Raises ManifestErrors, and Refused or Conflict as the apply itself would."""
     manifests = load(documents, namespace_of(order), may_be_empty=bool(order.get("prune")))
+    manifests = with_hand_fields(stored, manifests)
     accounts = Accounts(state_dir, store_id=stored.store_id)
     for resource in stored.resources.living(PROVIDER):
         accounts.open(resource.name, json.loads(resource.spec))

@@ -213,7 +213,7 @@ def _follow(state_dir: Path, key: str, args: Namespace, screen: Screen) -> int:
     """Show the output until it ends, or cannot go on by itself; the exit code of the command."""
     from fleetctl.cli.follow.logs_follow import Output
     from fleetctl.cli.follow.patience import CAPACITY, MISSING, Patience, sentence
-    from fleetctl.cli.follow.progress import until_ended
+    from fleetctl.cli.follow.progress import Overtaken, until_ended
     from fleetctl.cli.follow.supervise import detached
     from fleetctl.common.deadline import Deadline
 
@@ -228,6 +228,7 @@ def _follow(state_dir: Path, key: str, args: Namespace, screen: Screen) -> int:
             until_ended(
                 state_dir, [seen.resource.uid], reading, screen,
                 deadline=Deadline(None), patience=patience, output=output,
+                overtaken=Overtaken({}),
             )  # fmt: skip
             ended = reading.by_uid(seen.resource.uid)
             task = reading.task(ended, 0) if ended is not None else None

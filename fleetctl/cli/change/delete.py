@@ -15,6 +15,7 @@ from fleetctl.cli.command.flags import (
     add_recursive,
     add_variables,
 )
+from fleetctl.cli.command.refusals import Refusals
 from fleetctl.cli.command.values import duration_s
 from fleetctl.cli.follow.supervise import INTERRUPTED, Supervisor
 from fleetctl.cli.output.render import Screen
@@ -24,8 +25,9 @@ from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import and_more, duration, plural, safe
 from fleetctl.daemon.reach import spawn
+from fleetctl.daemon.reach.client import results_of
 from fleetctl.views.kinds import Target, kinds_of, target
-from fleetctl.views.objects import DELETING, View, mapping
+from fleetctl.views.objects import DELETING, View
 from fleetctl.views.reading import Reading, all_missing, open_reading
 
 TALK_EVERY_S = 5.0
@@ -55,6 +57,9 @@ examples:
 exit codes:
   0 gone (with --no-wait: going), 2 wrong usage, 3 refused (add --yes),
   4 no such object, 124 timed out, 130 interrupted (the deletion goes on)
+
+Of several each is said by itself: one that a Source keeps, or that is not there, stops no
+other. What needs a yes is asked before anything is done.
 """
 
 
@@ -102,21 +107,23 @@ def run(args: Namespace, screen: Screen) -> int:
     with open_reading(state_dir) as reading:
         if args.selector or args.all:
             targets = _selected(args, reading)
-        found = _found(targets, reading, ignore=args.ignore_not_found)
-        if not found:
+        report = Refusals(screen)
+        found = _found(targets, reading, report, ignore=args.ignore_not_found)
+        if not found and not report.code:
             if args.selector or args.all:
                 screen.talk("no object has such labels" if args.selector else "there is nothing")
             return 0
         _consent(found, reading, args, screen)
-        _ask(state_dir, found, reading, screen, args)
+        _ask(state_dir, found, reading, report, args)
         if args.force:
             _abandon(state_dir, found, screen)
         if args.no_wait:
             for one in found.values():
                 screen.data(f"{safe(one.key)} is being deleted")
-            return 0
+            return report.tell()
         try:
-            return _wait(state_dir, found, reading, screen, timeout_s=args.timeout)
+            code = _wait(state_dir, found, reading, screen, timeout_s=args.timeout) if found else 0
+            return report.tell() or code
         except KeyboardInterrupt:
             screen.close_line()
             screen.talk("detached; the deletion goes on")
@@ -165,12 +172,15 @@ def _targets(args: Namespace) -> list[Target]:
     return named_objects(args)
 
 
-def _found(targets: Sequence[Target], reading: Reading, *, ignore: bool) -> dict[str, Target]:
-    """The living targets by uid. One that is missing stops all, before anything is deleted."""
+def _found(
+    targets: Sequence[Target], reading: Reading, report: Refusals, *, ignore: bool
+) -> dict[str, Target]:
+    """The living targets by uid; those that are missing are reported."""
     seen = {one: reading.find(one) for one in targets}
     gone = [one for one, found in seen.items() if found is None]
     if gone and not ignore:
-        raise all_missing(gone, reading)
+        error = all_missing(gone, reading)
+        report.add(str(error), error.hint, error.exit_code)
     return {found.resource.uid: one for one, found in seen.items() if found is not None}
 
 
@@ -198,22 +208,24 @@ def _consent(found: dict[str, Target], reading: Reading, args: Namespace, screen
 
 
 def _ask(
-    state_dir: Path, found: dict[str, Target], reading: Reading, screen: Screen, args: Namespace
+    state_dir: Path, found: dict[str, Target], reading: Reading, report: Refusals, args: Namespace
 ) -> None:
     """Store the spec; objects that are being deleted already are only waited for. What waits for
-    them is told.
+    them is told, and what is refused is taken out of `found`.
     """
     views = [(one, reading.by_uid(uid)) for uid, one in found.items()]
     keys = [one.key for one, seen in views if seen is not None and seen.phase != DELETING]
     if keys:
-        request = {"verb": "delete", "keys": keys, "cascade": args.cascade}
+        request = {"verb": "delete", "keys": keys, "cascade": args.cascade, "each": True}
         if args.override:
             request["override"] = True
         reply = spawn.demand(state_dir, request)
-        results = reply.get("results")
-        for one in map(mapping, results if isinstance(results, list) else []):
-            if message := one.get("message"):
-                screen.warn(safe(f"{one.get('key')} is deleted, and {message}"))
+        for result in results_of(reply):
+            if not report.take(result) and (message := result.get("message")):
+                report.screen.warn(safe(f"{result.get('key')} is deleted, and {message}"))
+        for uid, one in list(found.items()):
+            if one.key in report.keys:
+                del found[uid]
 
 
 def _abandon(state_dir: Path, found: dict[str, Target], screen: Screen) -> None:

@@ -23,7 +23,7 @@ EDITORS = ("FLEETCTL_EDITOR", "VISUAL", "EDITOR")
 DEFAULT_EDITOR = "vi"
 HEADER = (
     "# {key}, as it is stored. Save and leave to change it; leave it as it is to change nothing.\n"
-    "# The next apply of its file brings back what the file says.\n"
+    "# The next apply of its file brings back what the file says, and leaves the rest alone.\n"
 )
 # What we note ourselves; an edit leaves it as it is.
 OWN_PREFIX = "fleetctl.dev/"

@@ -32,7 +32,7 @@ KIND/NAME [KIND/NAME ...] | KIND|all -l LABELS|--all  KEY=VALUE|KEY- ...
 
 Add {noun} to stored objects; `KEY-` takes one away. What has another value stays
 as it is without --overwrite. Runs go on. The next apply of a file brings back what
-the file says.
+the file says, and leaves alone what it never had.
 
 examples:
 {examples}

@@ -23,7 +23,7 @@ KIND/NAME FIELD=VALUE [FIELD=VALUE ...] [--rollout ...] [--yes]
 
 Change fields of a stored object, checked as an apply would. `FIELD=null` takes one
 away, `FIELD[0]` is an entry of a list. The next apply of its file brings back what the
-file says.
+file says, and leaves alone the fields that it never had.
 
 examples:
   fleetctl set budget/team-vision maxCost=520
@@ -59,9 +59,8 @@ def parser(verb: str) -> Parser:
     if verb == "set":
         made.add_argument("fields", nargs="+", metavar="FIELD=VALUE", help="such as maxCost=520")
     else:
-        made.add_argument(
-            "--parallelism", type=count, required=True, metavar="N", help="runs at the same time"
-        )
+        made.add_argument("number", nargs="?", metavar="N", help="as --parallelism N")
+        made.add_argument("--parallelism", type=count, metavar="N", help="runs at the same time")
     add_losses(made)
     add_override(made)
     return made
@@ -82,6 +81,12 @@ def run(args: Namespace, screen: Screen) -> int:
     wanted = target(args.object, args.namespace)
     if args.verb == "scale" and not wanted.kind.runs:
         raise UsageError(f"{wanted.key} runs nothing, so there is nothing to scale")
+    if args.verb == "scale" and (args.number is not None or args.parallelism is None):
+        number = args.number if (args.number or "").isdigit() else "N"
+        raise UsageError(
+            "say how many may run at the same time with `--parallelism`",
+            hint=f"fleetctl scale {args.object} --parallelism {number}",
+        )
     fields = args.fields if args.verb == "set" else [f"parallelism={args.parallelism}"]
     request = {"verb": "set", "key": wanted.key, "fields": fields, "yes": args.yes}
     if args.override:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from fleetctl.cli.apply.consent import accepts
 from fleetctl.cli.command.flags import Parser, add_override
+from fleetctl.cli.command.refusals import Refusals
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import Refused, UsageError
@@ -24,7 +25,8 @@ _SUMMARY = {
 Stop the running tasks and start none until resumed. Finished tasks stay finished.
 On a terminal it asks before work is lost; `fleetctl scale KIND/NAME --parallelism 0
 --rollout FinishRunning` lets it end. Of a schedule nothing is stopped: it makes
-nothing new until resumed; a Source changes nothing; a Queue lets nothing more start.""",
+nothing new until resumed; a Source changes nothing; a Queue lets nothing more start.
+An apply of a file that does not say `suspend` leaves it suspended.""",
     "resume": "Let suspended objects go on; stopped tasks start again without losing an attempt.",
 }
 _PAGE = """\
@@ -61,6 +63,7 @@ def run(args: Namespace, screen: Screen) -> int:
         if not wanted.kind.suspends:
             raise UsageError(f"{wanted.key} runs nothing, so there is nothing to {args.verb}")
     losses: dict[str, str] = {}
+    over = _over(targets) if args.verb == "suspend" else set()
     if args.verb == "suspend":
         losses = _losses(targets)
         parts = [f"{key}: {loss} would be stopped" for key, loss in losses.items()]
@@ -72,13 +75,24 @@ def run(args: Namespace, screen: Screen) -> int:
                 " --rollout=FinishRunning` to let running work end first",
             )
     keys = [wanted.key for wanted in targets]
-    request = {"verb": args.verb, "keys": keys, **({"override": True} if args.override else {})}
-    reply = spawn.demand(home(), request)
+    request = {"verb": args.verb, "keys": keys, "each": True}
+    reply = spawn.demand(home(), request | ({"override": True} if args.override else {}))
+    report = Refusals(screen)
     for result in results_of(reply):
+        if report.take(result):
+            continue
         key, outcome = str(result.get("key")), str(result.get("outcome"))
         lost = f"  {losses[key]} stopped" if key in losses and outcome == "suspended" else ""
+        if outcome == "suspended" and key in over:
+            lost = "  it is over: nothing was stopped, and its next spec waits"
         screen.data(f"{safe(key)} {safe(outcome)}{lost}")
-    return 0
+    return report.tell()
+
+
+def _over(targets: Sequence[Target]) -> set[str]:
+    """Keys of those that have ended: to suspend them stops nothing."""
+    with open_reading(home()) as reading:
+        return {seen.key for seen in map(reading.find, targets) if seen is not None and seen.over}
 
 
 def _losses(targets: Sequence[Target]) -> dict[str, str]:

@@ -96,9 +96,13 @@ class Parser(argparse.ArgumentParser):
         return self._actions
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(
-            _in_our_words(message), hint=f"`fleetctl {self.verb} --help` lists its arguments"
-        )
+        way = f"`fleetctl {self.verb} --help` lists its arguments"
+        name, _, wrong = message.removeprefix("argument ").partition(": ")
+        action = next((it for it in self._actions if name in it.option_strings), None)
+        if action is not None and wrong.startswith("expected "):
+            value = action.metavar or (next(iter(action.choices)) if action.choices else "VALUE")
+            raise UsageError(f"`{name}` takes a value, and none is there", hint=f"{name} {value}")
+        raise UsageError(_in_our_words(message), hint=way)
 
     def _refuse(self, word: str) -> NoReturn:
         flag = word.split("=")[0]

@@ -181,6 +181,29 @@ VERBS = {
 }
 
 
+# As `fleetctl --help` shows them: each verb under one heading.
+GROUPS = {
+    "write files, and apply them": (
+        "init", "explain", "validate", "plan", "apply", "diff", "render", "convert", "schema",
+    ),
+    "run without a file": ("run", "create"),
+    "look at what runs": (
+        "get", "describe", "logs", "events", "top", "cost", "results", "plot", "graph", "query",
+        "wait",
+    ),
+    "change what is stored": (
+        "suspend", "resume", "scale", "set", "edit", "label", "annotate", "delete", "reconcile",
+    ),
+    "run again": ("retry", "rerun"),
+    "get into tasks and volumes": ("exec", "port-forward", "ls", "cp", "rm"),
+    "look after the controller and its state": (
+        "up", "down", "status", "doctor", "backup", "restore", "gc", "orphans", "bundle",
+        "operator",
+    ),
+    "learn more": ("api-resources", "completion", "version"),
+}  # fmt: skip
+
+
 # Flags of kubectl and terraform that are none here, and what does that instead.
 _YES = "fleetctl apply -f FILE --yes"
 _KUSTOMIZE = "a `kind: Overlay` does the same; or `kustomize build DIR | fleetctl {verb} -f -`"
@@ -192,6 +215,17 @@ FLAGS_ELSEWHERE = {
 }
 # What people who come from kubectl, terraform, docker or SkyPilot type, and what does that here.
 SAID_ELSEWHERE = {
+    "undo": "`fleetctl apply -f FILE` of the former file; what had succeeded is not done anew",
+    "rollback": "`fleetctl apply -f FILE` of the former file; what had succeeded is not done anew",
+    "rollout": "`fleetctl rerun KIND/NAME` runs all again; to go back, `fleetctl apply -f FILE`",
+    "offers": "`fleetctl plan -f FILE` prices a machine; `fleetctl describe provider/NAME`",
+    "gpus": "`fleetctl plan -f FILE` prices a machine; `fleetctl doctor` tells this machine's",
+    "show-gpus": "`fleetctl plan -f FILE` prices a machine; `fleetctl doctor` tells this machine's",
+    "artifacts": "`fleetctl results KIND/NAME`; files are on volumes: `fleetctl ls volume/NAME:/`",
+    "notebook": "`fleetctl run -- python FILE` runs a program; `Fleet` of the client works in any",
+    "cat": "`fleetctl cp volume/NAME:/FILE .`, or `fleetctl logs KIND/NAME`",
+    "docs": "`fleetctl explain KIND`, or the pages below docs/",
+    "man": "`fleetctl VERB --help`, or `fleetctl explain KIND`",
     "cancel": "`fleetctl suspend KIND/NAME` stops work and keeps it, `fleetctl delete` removes it",
     "stop": "`fleetctl suspend KIND/NAME` stops work, `fleetctl down` stops the controller",
     "launch": "fleetctl apply -f FILE --wait",

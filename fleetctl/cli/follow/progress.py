@@ -6,7 +6,7 @@ Called by apply. A rich display on a terminal, plain lines otherwise.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +16,7 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.cli.show.summary import summary_lines
 from fleetctl.common.deadline import Deadline, Every
 from fleetctl.common.text import safe
+from fleetctl.tracking.annotations import work_digest
 from fleetctl.views.goals import tally
 from fleetctl.views.kinds import Target, commands, target_with
 from fleetctl.views.objects import DELETING, SKIPPED, SUCCEEDED, SUSPENDED, View, why
@@ -24,6 +25,7 @@ from fleetctl.views.reading import Reading, open_reading
 if TYPE_CHECKING:
     from fleetctl.cli.follow.logs_follow import Output
 
+OVERTAKEN = 5
 TIMED_OUT = 124
 # Plain progress: at once when a phase changes, and counts at most this often.
 PAUSE_MAX_S = 0.5  # after a look at all, however long it took
@@ -49,10 +51,12 @@ def follow_to_end(
     timeout_s: float | None,
     waits_for: Collection[str] = (),
     logs_since_s: float | None = None,
+    works: Mapping[str, object] | None = None,
 ) -> int:
     """0 when every object that does work succeeded, 1 when one did not or cannot go on by itself,
-    124 when time ran out. waits_for: lacks that are waited for all the same, see patience.py;
-    logs_since_s: show what tasks print, of those that began earlier only what lives.
+    5 when one does the work of another apply by now, 124 when time ran out. waits_for: lacks that
+    are waited for all the same, see patience.py; logs_since_s: show what tasks print, of those that
+    began earlier only what lives; works: generation and digest of the work of each, by key.
     """
     targets = [target_with(key) for key in keys]
     working = [one for one in targets if one.kind.runs]
@@ -69,6 +73,7 @@ def follow_to_end(
 
                 views = [view for uid in uids if (view := reading.by_uid(uid)) is not None]
                 output = Output(state_dir, views, reading, screen, since_s=logs_since_s)
+            overtaken = Overtaken(works or {})
             ended = until_ended(
                 state_dir,
                 uids,
@@ -77,11 +82,31 @@ def follow_to_end(
                 deadline=deadline,
                 patience=patience,
                 output=output,
+                overtaken=overtaken,
             )
-            return _conclude(working, uids, ended, reading, screen)
+            return _conclude(working, uids, ended, overtaken, reading, screen)
     except KeyboardInterrupt:
         names = [one.key for one in working]
         return detached(names, commands("wait", names), screen)
+
+
+class Overtaken:
+    """Knows which objects do other work by now than the apply that is waited for asked for."""
+
+    def __init__(self, works: Mapping[str, object]) -> None:
+        self._works = works
+        self._uids: set[str] = set()
+
+    def look(self, seen: View) -> None:
+        """Compares an object as it is stored now with what was applied."""
+        own, there = self._works.get(seen.key), seen.resource
+        if not isinstance(own, list) or there.generation == own[0]:
+            return
+        if work_digest(there.kind, seen.spec(), there.annotations) != own[1]:
+            self._uids.add(there.uid)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._uids
 
 
 def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
@@ -98,8 +123,11 @@ def until_ended(
     deadline: Deadline,
     patience: Patience,
     output: Output | None,
+    overtaken: Overtaken,
 ) -> bool:
-    """True when all ended, are gone or cannot go on by themselves; False when time ran out."""
+    """True when all ended, are gone, are overtaken or cannot go on by themselves; False when time
+    ran out.
+    """
     # Bars that are redrawn and lines of output do not go together.
     progress = _progress(screen) if output is None else PlainProgress(screen)
     seen: dict[str, View | None] = {}
@@ -109,9 +137,13 @@ def until_ended(
                 begun_s = time.monotonic()
                 # Each change wakes us: what has ended is not read anew for every other's.
                 waiting = [uid for uid in uids if uid not in seen or not _ended(seen[uid])]
+                waiting = [uid for uid in waiting if uid not in overtaken]
                 seen.update({uid: reading.by_uid(uid) for uid in waiting or uids})
                 progress.show([view for view in seen.values() if view is not None])
                 left = [view for view in seen.values() if view and not _ended(view)]
+                for view in filter(None, seen.values()):
+                    overtaken.look(view)
+                left = [view for view in left if view.resource.uid not in overtaken]
                 if not left and not waiting:
                     return True
                 if not left:
@@ -138,15 +170,24 @@ def _ended(seen: View | None) -> bool:
 
 
 def _conclude(
-    working: Sequence[Target], uids: Sequence[str], ended: bool, reading: Reading, screen: Screen
+    working: Sequence[Target],
+    uids: Sequence[str],
+    ended: bool,
+    overtaken: Overtaken,
+    reading: Reading,
+    screen: Screen,
 ) -> int:
     code = 0
     stuck: list[View] = []
+    others: list[View] = []
     for one, uid in zip(working, uids, strict=True):
         seen = reading.by_uid(uid)
         if seen is None or seen.phase == DELETING:
             screen.data(f"{safe(one.key)} was deleted")
             code = 1
+        elif uid in overtaken:
+            screen.data(f"{safe(one.key)} was changed by another")
+            others.append(seen)
         elif seen.over:
             screen.data("\n".join(summary_lines(seen, reading)))
             code = code if seen.phase in (SUCCEEDED, SKIPPED) else 1
@@ -156,11 +197,24 @@ def _conclude(
     for seen in stuck:
         screen.error(sentence(seen), hint=way_out(seen))
         code = 1
+    for seen in others:
+        screen.error(_overtaken_by(seen, reading), hint=f"fleetctl events {safe(seen.key)}")
+        code = OVERTAKEN
     if not ended:
         hint = safe(commands("wait", [one.key for one in working]))
         screen.error("timed out; work goes on", hint=hint)
         return TIMED_OUT
     return code
+
+
+def _overtaken_by(seen: View, reading: Reading) -> str:
+    """A sentence on the change that made other work of it, as its event keeps it."""
+    said = [it.line.message for it in reading.events(seen) if it.line.reason == "Configured"]
+    change = said[-1].removeprefix(f"{seen.key} configured").removeprefix(": ") if said else ""
+    return (
+        f"{safe(seen.key)} does other work than was applied here, since generation"
+        f" {seen.resource.generation}" + (f": {safe(change)}" if change else "")
+    )
 
 
 def _progress(screen: Screen) -> Progress:

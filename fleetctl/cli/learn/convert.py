@@ -19,14 +19,16 @@ from fleetctl.common.text import safe
 
 FORMATS = ("wandb", "k8s-job", "skypilot", "dstack")
 TARGETS = ("kubernetes",)
+WITH_NAMES = ("skypilot", "dstack")
 
 
 PAGE = """\
---from wandb|k8s-job|skypilot|dstack FILE|- [-o yaml|json]
+--from wandb|k8s-job|skypilot|dstack FILE|- [--old-names] [-o yaml|json]
     | --to kubernetes FILE|- [--namespace NAME] [-o yaml|json]
 
-Write a W&B sweep, a Kubernetes Job, a SkyPilot or a dstack task as a manifest of
-ours. What comes out is valid; what cannot be carried over is told on stderr.
+Write a W&B sweep, a Kubernetes Job or CronJob, a SkyPilot or a dstack task as manifests
+of ours. What comes out is valid; what becomes something else or cannot be carried over
+is said on stderr, with its line.
 With --to kubernetes, write manifests of ours as custom resources for `kubectl apply`:
 they are the same, but for a namespace and for files that are written into them.
 
@@ -56,6 +58,11 @@ def parser(verb: str) -> Parser:
     made.add_argument(
         "--namespace", default="", metavar="NAME", help="for those that name none; with --to"
     )
+    made.add_argument(
+        "--old-names",
+        action="store_true",
+        help="of skypilot and dstack: programs find all variables of that tool under its names",
+    )
     made.add_argument("file", metavar="FILE", help="the file, or - for stdin")
     add_output(made, "yaml", "json")
     return made
@@ -69,13 +76,17 @@ def run(args: Namespace, screen: Screen) -> int:
         )
     text = _text(args.file)
     if args.target is not None:
+        if args.old_names:
+            raise UsageError("`--old-names` goes with `--from`", hint="leave it out")
         return _for_cluster(args, text, screen)
     if args.namespace:
         raise UsageError("`--namespace` goes with `--to kubernetes`", hint="leave it out")
     from fleetctl.manifest.foreign import convert
 
     stem = "converted" if args.file == "-" else Path(args.file).stem
-    made = convert(args.format, text, file=args.file, name=stem)
+    if args.old_names and args.format not in WITH_NAMES:
+        raise UsageError(f"a file of `{args.format}` uses no variables that have other names here")
+    made = convert(args.format, text, file=args.file, name=stem, old_names=args.old_names)
     return _written(list(made.manifests), made.notes, args.output, screen)
 
 

@@ -15,8 +15,8 @@ from fleetctl.cli.command.values import one_of
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import did_you_mean, safe, shorten
-from fleetctl.specs.kinds.registry import KINDS as KINDS_KNOWN
 
+SCHEMA_DIR = ".fleetctl-schemas"  # hidden, so that `apply -f DIR` passes it over
 EXAMPLES = Path(fleetctl.specs.__path__[0]) / "examples"
 SCHEMAS = Path(fleetctl.specs.__path__[0]) / "schemas"
 STARTERS = Path(__file__).parent / "starters"
@@ -67,7 +67,8 @@ def run(args: Namespace, screen: Screen) -> int:
     place = Path(args.directory)
     if args.example is None:
         starter = STARTERS / f"{args.kind}.yaml"
-        text = f"{_modeline(args.kind)}{starter.read_text(encoding='utf-8')}"
+        schema = _schema_of(args.kind)
+        text = f"{_modeline(schema)}{starter.read_text(encoding='utf-8')}"
         made = {place / starter.name: text.encode()}
     elif not args.example:
         screen.table(("EXAMPLE", "WHAT"), [[name, _title(name)] for name in examples()])
@@ -76,6 +77,8 @@ def run(args: Namespace, screen: Screen) -> int:
     else:
         made = {place / name: data for name, data in _files_of(args.example).items()}
     _write(made)
+    if args.example is None:
+        _keep_schema(place / SCHEMA_DIR, schema)
     for path in made:
         screen.data(f"{safe(str(path))} written")
     if screen.talk_is_terminal:
@@ -113,11 +116,28 @@ def _files_of(name: str) -> dict[str, bytes]:
     }
 
 
-def _modeline(kind: str) -> str:
-    """For editors that know YAML: what can stand where, and what it means."""
-    names = {found.name.lower(): found.name for found in KINDS_KNOWN.values()}
-    schema = SCHEMAS / f"{names[kind].lower()}.json"
-    return f"# yaml-language-server: $schema={schema}\n" if schema.is_file() else ""
+def _schema_of(kind: str) -> Path:
+    return SCHEMAS / f"{kind}.json"
+
+
+def _modeline(schema: Path) -> str:
+    """For editors that know YAML: what can stand where, and what it means. By a path from the
+    manifest, which holds on every machine.
+    """
+    return f"# yaml-language-server: $schema={SCHEMA_DIR}/{schema.name}\n"
+
+
+def _keep_schema(directory: Path, schema: Path) -> None:
+    """Puts a kind's schema beside its manifest; one that is there already may be of an older
+    version.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / schema.name).write_bytes(schema.read_bytes())
+    except OSError as error:
+        raise UsageError(
+            f"`{directory}` cannot be made: {(error.strerror or 'no reason given').lower()}"
+        ) from error
 
 
 def _write(made: Mapping[Path, bytes]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import Refused, UsageError
+from fleetctl.common.install import install_hint
 
 
 def write_parquet(columns: Sequence[str], rows: Sequence[Sequence[object]], screen: Screen) -> None:
@@ -18,7 +19,7 @@ def write_parquet(columns: Sequence[str], rows: Sequence[Sequence[object]], scre
     except ImportError as error:
         raise Refused(
             "`-o parquet` needs pyarrow, which is not installed",
-            hint="pip install 'fleetctl[parquet]', or take `-o csv`",
+            hint=f"{install_hint('parquet')}, or take `-o csv`",
         ) from error
     made = {name: uniform([row[at] for row in rows]) for at, name in enumerate(columns)}
     sink = pyarrow.BufferOutputStream()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Sequence
+from copy import copy
 
 from fleetctl.cli.command.flags import (
     Parser,
@@ -46,7 +47,7 @@ from fleetctl.views.objects import (
     stands_still,
     why,
 )
-from fleetctl.views.reading import open_reading
+from fleetctl.views.reading import all_missing, open_reading
 from fleetctl.views.selectors import label_keys
 
 FORMATS = ("table", "wide", "name", "json", "yaml", "csv", "jsonpath=", "custom-columns=")
@@ -150,10 +151,16 @@ def run(args: Namespace, screen: Screen) -> int:
 
             return watch(wanted, args, reading, screen)
         specs = "=" in args.output or args.output in ("json", "yaml")
-        found = pick(select(wanted, args.selector, reading, specs=specs), args)
+        lost = [one for one in wanted.targets if reading.find(one) is None]
+        there = copy(wanted)
+        if len(lost) < len(wanted.targets):
+            there.targets = [one for one in wanted.targets if one not in lost]
+        found = pick(select(there, args.selector, reading, specs=specs), args)
         _show(found, wanted, args.output, screen)
         if args.output in ("table", "wide"):
             warn_if_stopped(found, screen)
+        if lost:
+            raise all_missing(lost, reading)
     return 0
 
 

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError
+from fleetctl.common.install import install_hint
 from fleetctl.common.text import byte_size, duration
 from fleetctl.providers.contract.diagnostics import Finding
 from fleetctl.specs.builtin import BUILT_IN
@@ -198,7 +199,7 @@ def _packages() -> Iterator[Finding]:
         except metadata.PackageNotFoundError:
             continue  # the line of its provider says so, when anything needs it
         limits = wanted.strip().removeprefix(name).strip()
-        fix = f"pip install --upgrade 'fleetctl[{extra[1]}]'"
+        fix = install_hint(extra[1], upgrade=True)
         message = f"{name} {has}" + (f", made for {limits}" if limits else "")
         yield Finding(name, "version", fits(has, limits), message, fix)
 

@@ -12,10 +12,10 @@ from fleetctl.controllers.trials.prior import awaited, circle, taken_trials, wai
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import ParamsFrom
 from fleetctl.specs.kinds.sweep import SweepSpec
-from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.tracking.annotations import PARAMS, PRIOR, waits_for
 from fleetctl.tracking.load import load, work_of
 from fleetctl.tracking.result_cache import contents_of, lookup
+from fleetctl.tracking.taken import needs_command, notes_of
 from fleetctl.tracking.track import Track, Work, track_of
 
 if TYPE_CHECKING:
@@ -33,15 +33,16 @@ def taken_from(track: Track) -> tuple[str, str]:
     return (prior.from_sweep, PRIOR) if prior is not None else ("", "")
 
 
-Told = tuple[str, str, str]  # what is noted, and an event about it: its reason, its sentence
+# What is noted, by annotation, and an event about it: its reason, its sentence.
+Told = tuple[dict[str, str], str, str]
 
 
-def _winner(sweep: Resource | None, name: str) -> Told | Lacking:
-    found = winner_of(sweep, name)
+def _winner(track: Track, sweep: Resource | None, name: str) -> Told | Lacking:
+    found = winner_of(sweep, name, needs_command=needs_command(track.spec))
     if isinstance(found, Lacking):
         return found
-    message = f"{params_text(found)} of the best trial of sweep/{name}"
-    return canonical_json(dict(found)), "ParametersTaken", message
+    message = f"{params_text(found.params)} of the best trial of sweep/{name}"
+    return notes_of(found), "ParametersTaken", message
 
 
 class Reading:
@@ -70,11 +71,12 @@ class Reading:
             return work, None
         resource, resources = track.resource, self._state.store.resources
         sweep = resources.get(SWEEP, name, resource.namespace)
-        found = _winner(sweep, name) if note == PARAMS else self._prior(track, sweep, name)
+        taking = _winner if note == PARAMS else self._prior
+        found = taking(track, sweep, name)
         if isinstance(found, Lacking):
             return work, found
-        text, reason, message = found
-        again = replace(resource, annotations={**resource.annotations, note: text})
+        notes, reason, message = found
+        again = replace(resource, annotations={**resource.annotations, **notes})
         try:
             track.resource = resources.put(again, expected_version=resource.version)
         except Conflict:
@@ -101,7 +103,7 @@ class Reading:
         other = work_of(sweep, store.runs)
         assert isinstance(other.track.spec, SweepSpec)
         found = taken_trials(other.controller, other.track.spec.search, other.history, search)
-        return found.text(), "TrialsTaken", found.told(name, search.metric.name)
+        return {PRIOR: found.text()}, "TrialsTaken", found.told(name, search.metric.name)
 
     def _look_up(self, work: Work) -> None:
         """Which of its units have succeeded before, elsewhere or here; asked once a reading."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.event_loop import VARIABLE as LOOP
+from fleetctl.common.install import install_hint
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.reach.gateway import KEY, PORT, SOCKET, Gateway, Grant, Served, SharedCap
 
@@ -29,7 +30,7 @@ UP_S = 15.0  # from the start of the process to its first answer
 LOOK_S = 0.05
 ASK_S = 10.0
 NOT_READY = "EndpointNotReady"
-INSTALL = "pip install 'fleetctl[endpoints]'"
+EXTRA = "endpoints"
 # What the process needs of our environment. Keys of services are not among it.
 _PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
@@ -56,7 +57,7 @@ class GatewayProcess:
     async def up(self) -> bool:
         if find_spec("aiohttp") is None:
             message = "the gateway of endpoints needs aiohttp, which is not installed here"
-            raise Unavailable(message, reason=NOT_READY, hint=INSTALL)
+            raise Unavailable(message, reason=NOT_READY, hint=install_hint(EXTRA))
         known, until_s = self._pid, asyncio.get_running_loop().time() + UP_S
         self._reap()
         spawned = False

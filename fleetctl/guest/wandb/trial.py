@@ -6,7 +6,9 @@ tell becomes metrics and a result of ours. Never follows a link, and never talks
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 
 from fleetctl.guest.journal.results import judge, read_file, result_line
 from fleetctl.guest.metrics.thinning import NAMES_MAX, Sample
@@ -30,6 +32,13 @@ UNREAD_TEXT = (
     "it ended well and nothing had read its parameters: its command has no `${args}`, it did not"
     " call wandb.init, and it reported nothing, so it ran with its own defaults"
 )
+OWN_VALUES_TEXT = (
+    "it gave wandb.init values of its own: {values}; its command has no `${{args}}`, so it may have"
+    " run with its own defaults"
+)
+VALUES_SHOWN_MAX = 5
+LOG = "logs/debug.log"  # below the directory of a run: what the program gave `init` stands there
+LOG_BYTES_MAX = 256 * 1024
 # Whoever sets one of these wants W&B itself: then wandb is told the parameters and no more.
 OWN = ("WANDB_API_KEY", "WANDB_MODE")
 _OFFLINE = {
@@ -42,6 +51,7 @@ _OFFLINE = {
     "WANDB_DISABLE_CODE": "true",
 }
 _NAMES = ("SWEEP_ID", "PROJECT", "ENTITY")
+_CONFIG = re.compile(r"wandb\.init called with sweep_config: .*\nconfig: (\{.*)")
 # The same of a run that W&B has handed out: its program is to go on with that one, and to upload.
 _HANDED_OUT = (*_NAMES, "RUN_ID", "BASE_URL")
 
@@ -59,6 +69,7 @@ class Trial:
         home = os.path.join(files, f"wandb-{order['run']}")
         self._params = order["params"]
         self._only: bool = asked["only"]
+        self._compares: bool = asked.get("compares", False)
         self._parameters = os.path.join(home, "parameters.yaml")
         self._told = (self._parameters, os.path.join(files, "params.json"))
         ours = {"WANDB_SWEEP_PARAM_PATH": self._parameters}
@@ -132,9 +143,28 @@ class Trial:
         if line and self._metric in found and self._metric not in self._last:
             journal.metric(0, {self._metric: found[self._metric]}, None)
         line = line or _line(found)
+        if differing := self._differing():
+            ended.update(ok=False, reason=UNREAD, message=differing)
         if not (line or journal.reported) and self.unread:
             ended.update(ok=False, reason=UNREAD, message=UNREAD_TEXT)
         return line
+
+    def _differing(self) -> str:
+        """What the program says of itself that is not what it was to run with; "" where it says
+        nothing else.
+        """
+        if not self._compares:
+            return ""
+        for path in self._found:
+            own = own_config(os.path.join(path, LOG))
+            odd = [
+                f"{name}={own[name]} and not {value}"
+                for name, value in self._params.items()
+                if name in own and not _equal(own[name], value)
+            ]
+            if odd:
+                return OWN_VALUES_TEXT.format(values=", ".join(odd[:VALUES_SHOWN_MAX]))
+        return ""
 
     @property
     def remark(self) -> str:
@@ -179,6 +209,30 @@ class Trial:
                     yield directory, name, self._found.setdefault(path, WandbFile())
             finally:
                 os.close(directory)
+
+
+def own_config(path: str) -> dict[str, Any]:
+    """What the program gave `wandb.init` as `config`, which those of its sweep take the place of in
+    `wandb.config`; as wandb's own log has it. Empty where that cannot be read.
+    """
+    directory = _opened(os.path.dirname(path))
+    if directory is None:
+        return {}
+    try:
+        data = read_file(directory, os.path.basename(path), 0, LOG_BYTES_MAX) or b""
+    finally:
+        os.close(directory)
+    found = _CONFIG.search(data.decode("utf-8", "replace"))
+    try:
+        config = ast.literal_eval(found[1]) if found else {}
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return {}  # it holds what is no plain value
+    return config if isinstance(config, dict) else {}
+
+
+def _equal(own: Any, wanted: Any) -> bool:
+    """Also where a program has a number as a text, or a whole one as a fraction."""
+    return own == wanted or str(own) == str(wanted)
 
 
 def _logged_in(known: Mapping[str, str]) -> bool:

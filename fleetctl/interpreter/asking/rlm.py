@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fleetctl.common.install import install_hint
 from fleetctl.interpreter.asking.endpoint import ModelServer
 from fleetctl.interpreter.asking.questions import Questions
 from fleetctl.interpreter.errors import InterpreterError
@@ -48,7 +49,7 @@ def check_installed() -> None:
     if importlib.util.find_spec("dspy") is None:
         raise RuntimeError(
             "a recursive query is dspy's RLM, and dspy is not installed beside fleetctl:"
-            " `pip install 'fleetctl[dspy]'`; llm_query needs nothing more"
+            f" `{install_hint('dspy')}`; llm_query needs nothing more"
         )
 
 

@@ -39,6 +39,8 @@ def wrong(spec: Spec) -> Iterator[Finding]:
     for path, command in commands:
         words = _plain_words(command)
         yield from _of_a_shell(path, command, words)
+        if getattr(spec, "params_from", None) is not None:
+            words = [(at, word) for at, word in words if not _is_expanded(word)]
         yield from _macros(path, words, params, names, sweep=isinstance(spec, SweepSpec))
 
 
@@ -52,6 +54,11 @@ def programs(spec: Spec) -> Iterator[str]:
             yield str(PurePosixPath(first))
     if isinstance(spec, SweepSpec) and _SCRIPT.fullmatch(spec.search.program or ""):
         yield str(PurePosixPath(spec.search.program or ""))
+
+
+def holds_a_reference(command: Sequence[str]) -> bool:
+    """Whether a word that no program reads as a program looks like a reference, as `$(NAME)`."""
+    return any(_MACRO.search(word) for _, word in _plain_words(command))
 
 
 def _plain_words(command: Sequence[str]) -> Words:
@@ -99,6 +106,12 @@ def _macros(
             message = f" holds `{shortened(match[0])}`, which stays as it is: nothing expands it"
             yield Finding(at, at, message, _way(plain, params, names, sweep=sweep))
             break
+
+
+def _is_expanded(word: str) -> bool:
+    """Whether it is a macro that the parameters of a sweep's best trial take the place of."""
+    name = word.removeprefix("${").removesuffix("}")
+    return word == f"${{{name}}}" and name in MACROS and name != "program"
 
 
 def _way(name: str, params: set[str], names: set[str], *, sweep: bool) -> str:

@@ -1,7 +1,8 @@
 """Files of other tools as manifests of ours: what `fleetctl convert` does.
 
-One module a format, each a function from plain data to Conversions. What cannot be carried over is
-told, never silently dropped; what comes out is a manifest that `validate` accepts.
+One module a format, each a function from documents to manifests, each with its document. What
+cannot be carried over is told, never silently dropped; what comes out is a manifest that `validate`
+accepts.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign.fitting import fitted
-from fleetctl.manifest.foreign.reading import Foreign
+from fleetctl.manifest.foreign.reading import Foreign, Origin, Wanted
 from fleetctl.manifest.foreign.text import documents, sweep_files
 
 
@@ -23,18 +24,25 @@ class Conversion(NamedTuple):
     notes: tuple[str, ...]
 
 
-def convert(format_: str, text: str, *, file: str, name: str) -> Conversion:
-    """All documents of one text. Raises UsageError when nothing could be made of it."""
+def convert(
+    format_: str, text: str, *, file: str, name: str, old_names: bool = False
+) -> Conversion:
+    """All documents of one text. old_names: programs find all variables of the other tool under
+    its names. Raises UsageError when nothing could be made of it.
+    """
     module = import_module(f"{__name__}.{format_.replace('-', '_')}")
     parts: list[str] = []
+    sources = []
+    for data, lines in sweep_files(text, file) if format_ == "wandb" else documents(text, file):
+        origin = Origin(file, lines)
+        if isinstance(data, dict):
+            sources.append(Foreign(data, parts, origin))
+        else:
+            parts.append(f"{origin.at('')}a document that is not a mapping is left out")
     manifests = []
-    found = sweep_files(text, file) if format_ == "wandb" else documents(text, file)
-    for data in found:
-        if not isinstance(data, dict):
-            parts.append("a document that is not a mapping is left out")
-            continue
-        source = Foreign(data, parts)
-        manifests += [fitted(one, parts, file=file) for one in module.convert(source, name)]
+    for source, one in module.convert(sources, Wanted(name, old_names)):
+        manifests.append(fitted(one, parts, at=source.place, file=file))
+    for source in sources:
         source.finish()
     if not manifests:
         why = "; ".join(parts) or "it is empty"

@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetctl.common.errors import UsageError
+from fleetctl.common.text import plural
 from fleetctl.manifest.foreign import amounts
-from fleetctl.manifest.foreign.reading import Foreign, given, manifest, named
+from fleetctl.manifest.foreign.old_names import DSTACK, gpus_in, lines_for
+from fleetctl.manifest.foreign.reading import (
+    Converted,
+    Foreign,
+    Wanted,
+    given,
+    manifest,
+    named,
+)
+from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX
 
 RETRIES = 3  # dstack retries for a time; here a number is said
 _PLACE = (
-    "regions", "backends", "availability_zones", "instance_types", "spot_policy", "fleets",
-    "reservation", "max_price", "creation_policy", "idle_duration", "backend", "region",
+    "regions", "backends", "availability_zones", "instance_types", "fleets", "backend", "region",
 )  # fmt: skip
-_ELSEWHERE = "is left out: say in `placement` where it may run"
+_ELSEWHERE = "is left out: `placement` names the providers where it may run"
+_NO_WORD = "is left out: `placement` has no word for it"
 _ELSEWHERE_SET = "${{"  # a secret, or a value that dstack fills in
+_SECRET = re.compile(r"\$\{\{\s*secrets\.([A-Za-z_][A-Za-z0-9_-]*)\s*\}\}")
+_ENV = re.compile(r"\$\{\{\s*env\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
+_FILLED_IN = re.compile(r"\$\{\{.*?\}\}")
 
 
-def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
-    sort = source.text("type")
+def convert(sources: Sequence[Foreign], wanted: Wanted) -> Iterator[Converted]:
+    for source in sources:
+        for one in _objects(source, wanted):
+            yield source, one
+
+
+def _objects(source: Foreign, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    sort, name = source.text("type"), wanted.name
     called = named(source.text("name"), name)
     if sort == "volume":
         size = source.take("size")
         source.leave(_ELSEWHERE, *_PLACE)
         yield manifest("Volume", called, given({"size": amounts.size(size) if size else None}))
     elif sort == "task":
-        yield from _task(source, called)
+        yield from _task(source, called, wanted)
     else:
         raise UsageError(
             f"a dstack configuration of type `{sort}` is not batch work",
@@ -34,45 +54,113 @@ def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
         )
 
 
-def _task(source: Foreign, called: str) -> Iterator[dict[str, Any]]:
+def _task(source: Foreign, called: str, wanted: Wanted) -> Iterator[dict[str, Any]]:
     commands = source.take("commands", list)
     if not commands:
         raise UsageError("the task has no `commands`: what its image starts is not known here")
-    env, secrets = _env(source)
-    resources = source.part("resources")
+    env, elsewhere = _env(source)
+    text, more = _without_references(source, commands, elsewhere)
+    secrets = sorted({*elsewhere, *more})
+    for name in secrets:
+        if env.pop(name, None) is not None:
+            source.say("env", f"`{name}` loses its value to the secret of that name")
+    machine = _machine(source.part("resources"))
     template = given(
         {
-            # dstack joins the commands with `&&`.
-            "script": "\n".join(("set -e", *(str(one).rstrip("\n") for one in commands))) + "\n",
+            **_work(source, text, machine, wanted),
             "image": _image(source),
             "source": _source(source),
             "env": env,
             "secrets": [f"{called}-secrets"] if secrets else [],
-            "resources": _machine(resources),
+            "resources": machine,
             "volumes": _mounts(source),
             "workdir": source.text("working_dir"),
             "terminationGracePeriodSeconds": _duration(source, "stop_duration"),
         }
     )
     source.leave(_ELSEWHERE, *_PLACE)
+    source.leave(_NO_WORD, "reservation", "spot_policy")
+    source.leave("is left out: a sandbox ends with its work", "idle_duration", "creation_policy")
+    source.leave(
+        "is left out: `placement.maxPricePerHour` bounds it where prices are known", "max_price"
+    )
     source.leave("is left out: no port is opened", "ports")
     source.leave(
         "is left out: it orders the work of a Queue, and needs `queue` beside it", "priority"
     )
     if secrets:
-        source.say("env", f"`{called}-secrets` takes {len(secrets)} values from the environment")
+        what = plural(len(secrets), "value")
+        source.say("env", f"`{called}-secrets` takes {what} from the environment")
         yield manifest("Secret", f"{called}-secrets", {"fromEnv": secrets})
     nodes, retries = source.take("nodes", int) or 1, _retries(source)
     spec = {"activeDeadlineSeconds": _duration(source, "max_duration"), "template": template}
+    kind, limit = "BatchJob", {"backoffLimitPerIndex": retries}
     if nodes > 1:
-        more = {"nodes": nodes, "maxRestarts": retries}
-        yield manifest("TrainingRun", called, given({**more, **spec}))
-    else:
-        yield manifest("BatchJob", called, given({"backoffLimitPerIndex": retries, **spec}))
+        kind, limit = "TrainingRun", {"nodes": nodes, "maxRestarts": retries}
+    labels = {str(key): str(it) for key, it in source.part("tags").drain().items()}
+    yield from _at_its_times(source, called, kind, given({**limit, **spec}), labels)
 
 
-def _env(source: Foreign) -> tuple[dict[str, str], list[str]]:
-    """Values, and the names of what comes from elsewhere."""
+def _work(source: Foreign, text: str, machine: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
+    """Its commands as one script, which ends with the first that fails: dstack joins them with
+    `&&`.
+    """
+    before = lines_for(
+        source, "commands", text, DSTACK, gpus=gpus_in(machine), every=wanted.old_names
+    )
+    script = "\n".join(("set -e", *before, text)) + "\n"
+    shell = source.text("shell")
+    return {"script": script} if shell in (None, "sh") else {"command": [shell, "-c", script]}
+
+
+def _at_its_times(
+    source: Foreign, called: str, kind: str, spec: dict[str, Any], labels: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    """The object, or what makes one at each of its times, which dstack reads as UTC."""
+    lines = source.part("schedule").take("cron", str, list)
+    if not lines:
+        yield manifest(kind, called, spec, labels=labels)
+        return
+    lines = [lines] if isinstance(lines, str) else lines
+    for number, line in enumerate(lines):
+        name = called if len(lines) == 1 else f"{called[: NAME_CHARS_MAX - 4]}-{number}"
+        made = given({"kind": kind, "metadata": given({"labels": labels}), "spec": spec})
+        yield manifest(
+            "Schedule",
+            named(name[:NAME_CHARS_MAX], name),
+            {"schedule": str(line), "template": made},
+        )
+
+
+def _without_references(
+    source: Foreign, commands: Sequence[Any], elsewhere: dict[str, str]
+) -> tuple[str, list[str]]:
+    """The commands with variables in place of `${{ secrets.x }}`, which dstack fills in, and the
+    names of those variables. elsewhere: the secret of each variable of `env` that is one.
+    """
+    variables = {secret: name for name, secret in elsewhere.items() if secret}
+    found: list[str] = []
+    told = []
+
+    def variable_of(secret: str) -> str:
+        return variables.get(secret) or secret.replace("-", "_").upper()
+
+    for number, one in enumerate(commands):
+        text = str(one).rstrip("\n")
+        place = f"commands[{number}]"
+        for match in _SECRET.finditer(text):
+            found.append(variable_of(match[1]))
+            source.say(place, f"takes `secrets.{match[1]}` from the variable `{found[-1]}`")
+        text = _SECRET.sub(lambda it: f"${{{variable_of(it[1])}}}", text)
+        text = _ENV.sub(r"${\1}", text)
+        for match in _FILLED_IN.finditer(text):
+            source.say(place, f"loses `{match[0]}`, which nothing fills in here")
+        told.append(_FILLED_IN.sub("", text))
+    return "\n".join(told), found
+
+
+def _env(source: Foreign) -> tuple[dict[str, str], dict[str, str]]:
+    """Values, and the variables that come from elsewhere: each with its secret, or with ""."""
     wanted = source.take("env", list, dict) or {}
     if isinstance(wanted, list):
         pairs = (str(one).partition("=") for one in wanted)
@@ -82,7 +170,14 @@ def _env(source: Foreign) -> tuple[dict[str, str], list[str]]:
         for name, it in wanted.items()
         if it is not None and _ELSEWHERE_SET not in str(it)
     }
-    return env, sorted(name for name in wanted if name not in env)
+    elsewhere = {}
+    for name in (name for name in wanted if name not in env):
+        text = str(wanted[name] or "").strip()
+        secret = _SECRET.fullmatch(text)
+        elsewhere[name] = secret[1] if secret else ""
+        if text and secret is None:
+            source.say(f"env.{name}", "is filled in there: set the whole value where you apply it")
+    return env, elsewhere
 
 
 def _image(source: Foreign) -> Any:
@@ -137,7 +232,9 @@ def _machine(resources: Foreign) -> dict[str, Any]:
 
 
 def _gpu(resources: Foreign) -> str | None:
-    """`A100:80GB:2`, `24GB`, `2`, `{name: [A100, H100], count: 1..2}` as `NAME:COUNT`."""
+    """`A100:80GB:2`, `24GB`, `2`, `{name: [A100, H100], count: 1..2}` as `NAME:COUNT`; of a range
+    the lower end, and nothing where that is 0.
+    """
     wanted = resources.take("gpu")
     if wanted is None:
         return None
@@ -146,7 +243,7 @@ def _gpu(resources: Foreign) -> str | None:
     if isinstance(wanted, dict):
         choice = wanted.get("name") or []
         names = [choice] if isinstance(choice, str) else [str(one) for one in choice]
-        count = wanted.get("count") or 1
+        count = 1 if wanted.get("count") is None else wanted["count"]
         if wanted.get("memory"):
             resources.say("gpu.memory", "is left out: name the sort of GPU")
     else:
@@ -161,7 +258,12 @@ def _gpu(resources: Foreign) -> str | None:
                 names = part.split(",")
     if len(names) > 1:
         resources.say("gpu", f"became `{names[0]}`, its first sort")
-    return f"{names[0] if names else 'any'}:{amounts.cores(count) or 1}"
+    if amounts.is_open(count):
+        resources.say("gpu", f"became exactly its lower end, {amounts.cores(count) or 0}")
+    number = amounts.cores(count)
+    if number == 0:
+        return None
+    return f"{names[0] if names else 'any'}:{number or 1}"
 
 
 def _mounts(source: Foreign) -> list[dict[str, Any]]:

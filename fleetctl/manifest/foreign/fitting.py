@@ -21,31 +21,35 @@ TRIALS = 20  # of a search that would have no end
 _METHOD = ("spec", "search", "method")
 
 
-def fitted(manifest: dict[str, Any], remarks: list[str], *, file: str) -> dict[str, Any]:
-    """The manifest with nothing in it that is refused. Raises UsageError when that is nothing."""
+def fitted(manifest: dict[str, Any], remarks: list[str], *, at: str, file: str) -> dict[str, Any]:
+    """The manifest with nothing in it that is refused. at: where its document begins, as remarks
+    begin. Raises UsageError when that is nothing.
+    """
     tried = deepcopy(manifest)
     for _ in range(FIXES_MAX):
         found = faults(Document("-", to_yaml(tried), ""))
         if not found:
             return tried
-        _fix(tried, found[0], remarks, file)
+        _fix(tried, found[0], remarks, at, file)
     raise UsageError(f"{file}: more than {FIXES_MAX} of its fields cannot be carried over")
 
 
-def _fix(manifest: dict[str, Any], wrong: Finding, remarks: list[str], file: str) -> None:
+def _fix(manifest: dict[str, Any], wrong: Finding, remarks: list[str], at: str, file: str) -> None:
     where = path_text(wrong.subject or wrong.path)
     search = manifest["spec"].get("search") if KINDS[manifest["kind"]].searches else None
     if wrong.path[:3] == _METHOD and search is not None and search["method"] != "random":
         search["method"] = "random"
-        remarks.append(f"`{where}`{wrong.problem}: it became `random`")
+        remarks.append(f"{at}`{where}`{wrong.problem}: it became `random`")
     elif search is not None and "never ends" in wrong.problem and "trials" not in manifest["spec"]:
         manifest["spec"]["trials"] = TRIALS
-        remarks.append(f"`spec.trials: {TRIALS}` was added: a random search has no end of its own")
+        remarks.append(
+            f"{at}`spec.trials: {TRIALS}` was added: a random search has no end of its own"
+        )
     elif (
         len(wrong.path) > 1 and wrong.path != ("spec", "template") and _remove(manifest, wrong.path)
     ):
         hint = f" ({wrong.hint})" if wrong.hint else ""
-        remarks.append(f"`{where}`{wrong.problem}{hint}: it is left out")
+        remarks.append(f"{at}`{where}`{wrong.problem}{hint}: it is left out")
     else:
         hint = f"; {wrong.hint}" if wrong.hint else ""
         raise UsageError(f"{file}: no valid manifest can be made: {where}{wrong.problem}{hint}")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.foreign.reading import Foreign, given, manifest, named
+from fleetctl.manifest.foreign.k8s_references import Variables, work_of
+from fleetctl.manifest.foreign.reading import (
+    Converted,
+    Foreign,
+    Wanted,
+    given,
+    manifest,
+    named,
+)
+from fleetctl.specs.kinds.schedule import NAME_CHARS_MAX
 
+INDEX = "JOB_COMPLETION_INDEX"
 BACKOFF_LIMIT = 6  # what Kubernetes takes when a Job says nothing
 _SAME = (
     "completions", "parallelism", "maxFailedIndexes", "activeDeadlineSeconds",
@@ -17,11 +25,22 @@ _SAME = (
 )  # fmt: skip
 _GPU_LIMITS = ("nvidia.com/gpu", "amd.com/gpu")
 _GPU_LABELS = ("cloud.google.com/gke-accelerator", "nvidia.com/gpu.product")
-_REFERENCE = re.compile(r"\$\([A-Za-z_][A-Za-z0-9_]*\)")
 _ACCESS = "is left out: any number of tasks may mount a volume"
 
 
-def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
+_TIMES = (
+    "schedule", "timeZone", "concurrencyPolicy", "startingDeadlineSeconds",
+    "successfulJobsHistoryLimit", "failedJobsHistoryLimit", "suspend",
+)  # fmt: skip
+
+
+def convert(sources: Sequence[Foreign], wanted: Wanted) -> Iterator[Converted]:
+    for source in sources:
+        for one in _objects(source, wanted.name):
+            yield source, one
+
+
+def _objects(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
     kind = source.text("kind")
     source.take("apiVersion")
     metadata = source.part("metadata")
@@ -31,14 +50,12 @@ def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
     if kind == "Job":
         yield manifest("BatchJob", called, _job(source.part("spec")), **about)
     elif kind == "CronJob":
-        outer = source.part("spec")
-        outer.leave("is left out: apply the manifest from cron", "schedule", "timeZone")
-        yield manifest("BatchJob", called, _job(outer.part("jobTemplate").part("spec")), **about)
+        yield manifest("Schedule", called[:NAME_CHARS_MAX], _schedule(source.part("spec")), **about)
     elif kind == "PersistentVolumeClaim":
         yield manifest("Volume", called, _volume(source.part("spec")), **about)
     elif kind == "List":
         for item in source.parts("items"):
-            yield from convert(item, name)
+            yield from _objects(item, name)
     else:
         source.take("spec")
         source.take("data")
@@ -53,10 +70,25 @@ def _volume(spec: Foreign) -> dict[str, Any]:
     return given({"size": size})
 
 
+def _schedule(spec: Foreign) -> dict[str, Any]:
+    made = {key: spec.take(key) for key in _TIMES}
+    job = spec.part("jobTemplate")
+    metadata = job.part("metadata")
+    about = given({key: metadata.take(key, dict) for key in ("labels", "annotations")})
+    work = given({"kind": "BatchJob", "metadata": about, "spec": _job(job.part("spec"))})
+    return given({**made, "template": work})
+
+
 def _job(spec: Foreign) -> dict[str, Any]:
     made = {key: spec.take(key) for key in _SAME}
-    if spec.take("completionMode") != "Indexed" and (made["completions"] or 1) > 1:
+    indexed = spec.take("completionMode") == "Indexed"
+    if not indexed and (made["completions"] or 1) > 1:
         spec.say("completionMode", "became `Indexed`: every task has an index")
+    if made["completions"] is None and (made["parallelism"] or 1) > 1:
+        made["completions"] = made["parallelism"]
+        spec.say("parallelism", "gave `completions` too: here each task is done by itself")
+    if made["ttlSecondsAfterFinished"] is not None:
+        spec.say("ttlSecondsAfterFinished", "removes work directories; the object itself stays")
     made["backoffLimitPerIndex"] = spec.take("backoffLimitPerIndex", int)
     limit = spec.take("backoffLimit", int)
     if made["backoffLimitPerIndex"] is None:
@@ -71,7 +103,7 @@ def _job(spec: Foreign) -> dict[str, Any]:
     spec.take("manualSelector")
     template = spec.part("template")
     template.leave("is left out: the object's own labels are used", "metadata")
-    made["template"] = _template(template.part("spec"))
+    made["template"] = _template(template.part("spec"), indexed=indexed)
     return given(made)
 
 
@@ -91,7 +123,7 @@ def _failures(policy: Foreign) -> dict[str, Any]:
     return {"rules": rules} if rules else {}
 
 
-def _template(pod: Foreign) -> dict[str, Any]:
+def _template(pod: Foreign, *, indexed: bool) -> dict[str, Any]:
     containers = pod.parts("containers")
     if not containers:
         raise UsageError("the Job has no container")
@@ -107,12 +139,11 @@ def _template(pod: Foreign) -> dict[str, Any]:
         )
     main.take("name")
     words = [str(word) for word in (*command, *(arguments or []))]
-    work: dict[str, Any] = {"command": words}
-    if _REFERENCE.search(" ".join(words)):
-        work = {"script": "exec " + " ".join(map(_for_a_shell, words))}
-        main.say("command", "holds `$(NAME)`, which a shell expands here: see `script`")
     main.leave("is left out: an image is fetched when it is not there", "imagePullPolicy")
-    env, secrets = _env(main)
+    variables, secrets = _env(main, indexed=indexed)
+    work, env = work_of(words, variables)
+    if "script" in work:
+        main.say("command", "holds `$(NAME)` of what is known when it runs: see `script`")
     limits = main.part("resources")
     pod.take("restartPolicy")  # either way a failed attempt is followed by another
     return given(
@@ -130,20 +161,8 @@ def _template(pod: Foreign) -> dict[str, Any]:
     )
 
 
-def _for_a_shell(word: str) -> str:
-    """The word as a shell reads it, with Kubernetes' references as variables."""
-    if not _REFERENCE.search(word):
-        return shlex.quote(word)
-    quoted, end = "", 0
-    for match in _REFERENCE.finditer(word):
-        quoted += shlex.quote(word[end : match.start()]) if match.start() > end else ""
-        quoted += f'"${{{match[0][2:-1]}}}"'
-        end = match.end()
-    return quoted + (shlex.quote(word[end:]) if end < len(word) else "")
-
-
-def _env(main: Foreign) -> tuple[dict[str, str], list[str]]:
-    env: dict[str, str] = {}
+def _env(main: Foreign, *, indexed: bool) -> tuple[Variables, list[str]]:
+    env = Variables([INDEX] if indexed else [])
     secrets: list[str] = []
     for entry in main.parts("env"):
         name, value = entry.text("name"), entry.text("value")
@@ -151,14 +170,20 @@ def _env(main: Foreign) -> tuple[dict[str, str], list[str]]:
         secret = origin.part("secretKeyRef")
         field = origin.part("fieldRef").text("fieldPath")
         if name and value is not None:
-            env[name] = value
+            env.add(name, value)
+        elif name and not (secret or field or origin):
+            env.add(name, "")
         elif called := secret.text("name"):
             secrets.append(called)
+            env.comes_later(name or "")
             key = secret.text("key")
             if key != name:
                 entry.say("", f"comes from key `{key}`: secret `{called}` must hold `{name}`")
         elif field and "job-completion-index" in field:
-            entry.say("", "is left out: `JOB_COMPLETION_INDEX` is always set")
+            if name and name != INDEX:
+                env.take_from(name, INDEX)
+            else:
+                entry.say("", f"is left out: `{INDEX}` is always set")
         elif field:
             entry.say("", "is left out: there is no pod whose field it could be")
     for source in main.parts("envFrom"):

@@ -8,21 +8,53 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 NAME_CHARS_MAX = 63
 _NO_COUNTERPART = "has no counterpart here"
 _MISFIT = re.compile(r"[^a-z0-9]+")
+_LAST = re.compile(r"(\.[^.\[\]]*|\[\d+\])$")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a document stands: its file, and the lines of its fields by path."""
+
+    file: str
+    lines: Mapping[str, int]
+
+    def at(self, path: str) -> str:
+        """`task.yaml:4: ` before what is said of the field at a path, or of what it stands in."""
+        while path and path not in self.lines:
+            shorter = _LAST.sub("", path)
+            path = shorter if shorter != path else ""
+        return f"{self.file}:{self.lines.get(path, 1)}: "
+
+
+class Wanted(NamedTuple):
+    """name: of what has none. old_names: programs find the other tool's variables, too."""
+
+    name: str
+    old_names: bool = False
 
 
 class Foreign:
-    """`notes` is shared by all parts of one file."""
+    """`remarks` is shared by all parts of one file."""
 
-    def __init__(self, data: Mapping[str, Any], remarks: list[str], path: str = "") -> None:
+    def __init__(
+        self, data: Mapping[str, Any], remarks: list[str], origin: Origin, path: str = ""
+    ) -> None:
         self._left = dict(data)
         self._notes = remarks
+        self._origin = origin
         self._path = path
         self._parts: list[Foreign] = []
+
+    @property
+    def place(self) -> str:
+        """`task.yaml:4: `, where the document begins."""
+        return self._origin.at("")
 
     def take(self, key: str, *types: type) -> Any:
         """The value, once; None when it is not there, is null or, told, of another type."""
@@ -62,13 +94,18 @@ class Foreign:
 
     def say(self, key: str, why: str) -> None:
         path = f"{self._path}.{key}" if self._path and key else self._path or key
-        self._notes.append(f"`{path}` {why}" if path else why)
+        at = self._origin.at(path)
+        self._notes.append(f"{at}`{path}` {why}" if path else f"{at}{why}")
 
     def drain(self, *, keep_null: bool = False) -> dict[str, Any]:
         """Everything that is left, at once."""
         found = {key: it for key, it in self._left.items() if keep_null or it is not None}
         self._left.clear()
         return found
+
+    def fill(self, values: Mapping[str, Any]) -> None:
+        """Add fields that stand elsewhere in the file, to be taken like its own."""
+        self._left |= values
 
     def forget(self) -> None:
         """Nothing more is to be told of what is in here."""
@@ -90,9 +127,13 @@ class Foreign:
 
     def _part(self, key: str, value: Mapping[str, Any]) -> Foreign:
         path = f"{self._path}.{key}" if self._path else key
-        part = Foreign(value, self._notes, path)
+        part = Foreign(value, self._notes, self._origin, path)
         self._parts.append(part)
         return part
+
+
+# A manifest, with the document that it was made of.
+Converted = tuple[Foreign, dict[str, Any]]
 
 
 def named(text: str | None, otherwise: str) -> str:

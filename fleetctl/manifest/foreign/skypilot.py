@@ -1,60 +1,133 @@
-"""A SkyPilot task: a BatchJob of one task, or a TrainingRun when several nodes work together."""
+"""A SkyPilot task: a BatchJob of one task, or a TrainingRun when several nodes work together. Of a
+file of several tasks each waits for the one before.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetctl.common.errors import UsageError
 from fleetctl.manifest.foreign import amounts
-from fleetctl.manifest.foreign.reading import Foreign, given, manifest, named
+from fleetctl.manifest.foreign.old_names import SKYPILOT, gpus_in, lines_for
+from fleetctl.manifest.foreign.reading import (
+    Converted,
+    Foreign,
+    Wanted,
+    given,
+    manifest,
+    named,
+)
 
 _DOCKER = "docker:"
-_ELSEWHERE = "is left out: say in `placement` where it may run"
-_PLACE = ("cloud", "region", "zone", "infra", "instance_type", "any_of", "ordered", "use_spot")
-_VARIABLE = re.compile(r"\bSKYPILOT_[A-Z_]+")
+_ELSEWHERE = "is left out: `placement` names the providers where it may run"
+_PLACE = ("cloud", "region", "zone", "infra", "instance_type")
+_NO_SPOT = "is left out: `placement` has no word for it; work that is lost starts again elsewhere"
+_ENDS = "is left out: a sandbox ends with its work"
+_CHOICES = ("any_of", "ordered")
+_FIELD_OF = {"BatchJob": "job", "TrainingRun": "trainingrun"}
 
 
-def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
-    called, run = named(source.text("name"), name), source.text("run")
+def convert(sources: Sequence[Foreign], wanted: Wanted) -> Iterator[Converted]:
+    tasks, serial = _tasks(sources)
+    names: set[str] = set()
+    before: dict[str, Any] | None = None
+    for number, source in enumerate(tasks):
+        otherwise = wanted.name if len(tasks) == 1 else f"{wanted.name}-{number}"
+        called = _new_name(named(source.text("name"), otherwise), names)
+        for one in _task(source, called, wanted):
+            if one["kind"] in _FIELD_OF:
+                if before is not None and serial:
+                    field = _FIELD_OF[before["kind"]]
+                    link = {"dependsOn": [{field: before["metadata"]["name"]}]}
+                    one["spec"] = {**link, **one["spec"]}
+                before = one
+            yield source, one
+
+
+def _tasks(sources: Sequence[Foreign]) -> tuple[Sequence[Foreign], bool]:
+    """Those with work, and whether each waits for the one before: a first document that has none
+    names the whole, and may say that its tasks run beside each other.
+    """
+    if len(sources) < 2 or "run" in sources[0]:
+        return sources, True
+    head = sources[0]
+    called, execution = head.text("name"), head.text("execution")
+    if called is not None:
+        head.say("name", f"is left out: `{called}` names the pipeline, and each task has its own")
+    return sources[1:], execution != "parallel"
+
+
+def _new_name(name: str, taken: set[str]) -> str:
+    number, called = 2, name
+    while called in taken:
+        called, number = f"{name}-{number}", number + 1
+    taken.add(called)
+    return called
+
+
+def _task(source: Foreign, called: str, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    run = source.text("run")
     if run is None:
         raise UsageError("this is not a SkyPilot task with work: `run` is missing")
     source.leave("is left out: a service is not batch work", "service")
+    source.leave("is left out: `notify` tells how work ends", "event_callback")
     resources = source.part("resources")
     setup = source.text("setup")
     if setup is not None:
         source.say("setup", "runs before `run` in each attempt; `image.run` would keep its outcome")
-    secrets = sorted(source.part("secrets").drain())
+    secrets = _secrets(source)
+    machine = _machine(resources)
+    before = lines_for(
+        source, "run", f"{setup} {run}", SKYPILOT, gpus=gpus_in(machine), every=wanted.old_names
+    )
     template = given(
         {
             # bash, as there; a script of ours would be read by the POSIX shell.
-            "command": ["bash", "-c", "\n".join(_lines(setup, run))],
+            "command": ["bash", "-c", "\n".join([*before, *_lines(setup, run)])],
             "image": _image(resources),
             "source": _workdir(source),
             "env": _env(source),
             "secrets": [f"{called}-secrets"] if secrets else [],
-            "resources": _machine(resources),
+            "resources": machine,
             "volumes": _mounts(source),
         }
     )
-    for variable in sorted(set(_VARIABLE.findall(f"{setup} {run}"))):
-        source.say("run", f"uses `{variable}`, which is not set here")
     if secrets:
         source.say("secrets", "became a Secret that takes the values from the environment")
         yield manifest("Secret", f"{called}-secrets", {"fromEnv": secrets})
     nodes, retries = source.take("num_nodes", int) or 1, _retries(resources)
+    labels = {str(key): str(it) for key, it in resources.part("labels").drain().items()}
     if nodes > 1:
         spec = {"nodes": nodes, "maxRestarts": retries, "template": template}
-        yield manifest("TrainingRun", called, given(spec))
+        yield manifest("TrainingRun", called, given(spec), labels=labels)
     else:
-        yield manifest(
-            "BatchJob", called, given({"backoffLimitPerIndex": retries, "template": template})
-        )
+        spec = {"backoffLimitPerIndex": retries, "template": template}
+        yield manifest("BatchJob", called, given(spec), labels=labels)
 
 
 def _lines(setup: str | None, run: str) -> list[str]:
-    return [text.rstrip("\n") for text in (setup, run) if text is not None]
+    """The text of the task. A setup that fails ends it, and what it sets is gone with its shell, as
+    there; behind `||` the shell would forget a `set -e` of it.
+    """
+    if setup is None:
+        return [run.rstrip("\n")]
+    return [
+        "(",
+        setup.rstrip("\n"),
+        ")",
+        'failed=$?; if [ $failed -ne 0 ]; then echo "setup failed" >&2; exit $failed; fi',
+        run.rstrip("\n"),
+    ]
+
+
+def _secrets(source: Foreign) -> list[str]:
+    """Names of variables; whether the file gives a value or null, that is never carried over."""
+    found = source.part("secrets").drain(keep_null=True)
+    for name, value in found.items():
+        if value not in (None, ""):
+            source.say(f"secrets.{name}", "loses its value: set the variable where you apply it")
+    return sorted(found)
 
 
 def _image(resources: Foreign) -> str | None:
@@ -86,6 +159,7 @@ def _env(source: Foreign) -> dict[str, str]:
 
 def _machine(resources: Foreign) -> dict[str, Any]:
     made: dict[str, Any] = {}
+    _choose(resources)
     cpus, memory = resources.take("cpus"), resources.take("memory")
     if cpus is not None:
         made["cpu"] = amounts.cores(cpus)
@@ -98,8 +172,30 @@ def _machine(resources: Foreign) -> dict[str, Any]:
     made["disk"] = amounts.size(disk) if disk is not None else None
     made["gpu"] = _gpu(resources)
     resources.leave(_ELSEWHERE, *_PLACE)
+    resources.leave(_NO_SPOT, "use_spot")
+    resources.leave(_ENDS, "autostop")
     resources.leave("is left out: no port is opened", "ports")
     return given(made)
+
+
+def _choose(resources: Foreign) -> None:
+    """Take over what the first of several choices says and the task itself does not."""
+    for key in _CHOICES:
+        choices = resources.take(key, list) or []
+        first = choices[0] if choices and isinstance(choices[0], dict) else {}
+        taken = [name for name in first if name not in resources and name not in _PLACE]
+        resources.fill({name: first[name] for name in taken})
+        if taken:
+            told = ", ".join(f"`{name}`" for name in taken)
+            resources.say(f"{key}[0]", f"gave {told}: the first choice is the one that is made")
+        for number, choice in enumerate(choices):
+            rest = number > 0 and choice != first
+            where = isinstance(choice, dict) and any(name in choice for name in _PLACE)
+            if rest or where:
+                why = "is left out" if number else "loses its place"
+                resources.say(
+                    f"{key}[{number}]", f"{why}: `placement` names the providers where it may run"
+                )
 
 
 def _gpu(resources: Foreign) -> str | None:
@@ -129,10 +225,15 @@ def _retries(resources: Foreign) -> int | None:
 
 
 def _mounts(source: Foreign) -> list[dict[str, Any]]:
-    """Stores with a name become volumes; what would be copied is told."""
+    """Volumes, and stores with a name, which become volumes; what would be copied is told."""
     mounts = []
-    wanted = {**source.part("file_mounts").drain(), **source.part("volumes").drain()}
-    for path, origin in wanted.items():
+    for path, origin in source.part("volumes").drain().items():
+        store = origin.get("name") if isinstance(origin, dict) else origin
+        if isinstance(store, str) and store and path.startswith("/"):
+            mounts.append({"name": named(store, "volume"), "mountPath": path})
+        else:
+            source.say(f"volumes.{path}", "is left out: a volume has a name and an absolute path")
+    for path, origin in source.part("file_mounts").drain().items():
         place = f"file_mounts.{path}"
         store = origin.get("name") if isinstance(origin, dict) else None
         if store and path.startswith("/"):

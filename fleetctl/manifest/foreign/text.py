@@ -6,7 +6,8 @@ sweep files are read as `searchFrom` reads them.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -22,12 +23,25 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MERGE = "<<"
 
 
-def documents(text: str, file: str) -> list[Any]:
+class Text(NamedTuple):
+    """One document as plain data. lines: where each of its fields stands, by its path, such as
+    `resources.any_of[0]`; the document itself is the path without a name.
+    """
+
+    data: Any
+    lines: Mapping[str, int]
+
+
+def documents(text: str, file: str) -> list[Text]:
     """Raises UsageError for what is no YAML, or too much of it."""
     try:
         nodes = [node for node in yaml.compose_all(text, Loader=_LOADER) if node is not None]
         building = _Building()
-        return [building.value(node, 0) for node in nodes]
+        found = []
+        for node in nodes:
+            building.lines = {"": node.start_mark.line + 1}
+            found.append(Text(building.value(node, 0), building.lines))
+        return found
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
@@ -37,12 +51,15 @@ def documents(text: str, file: str) -> list[Any]:
         raise UsageError(f"{file}: {error}") from error
 
 
-def sweep_files(text: str, file: str) -> list[Any]:
+def sweep_files(text: str, file: str) -> list[Text]:
     """The same of W&B's, by its YAML. Raises ManifestErrors."""
     reading = read(file, text, dialect=WANDB)
     if reading.problems:
         raise ManifestErrors(reading.problems)
-    return [root.value for root in reading.roots]
+    lines = [it.lines for it in documents(text, file)]
+    if len(lines) != len(reading.roots):
+        lines = [{"": root.position[0]} for root in reading.roots]
+    return [Text(root.value, at) for root, at in zip(reading.roots, lines, strict=True)]
 
 
 class _Building:
@@ -50,25 +67,36 @@ class _Building:
 
     def __init__(self) -> None:
         self._built = 0
+        self.lines: dict[str, int] = {}
 
-    def value(self, node: yaml.Node, depth: int) -> Any:
+    def value(self, node: yaml.Node, depth: int, path: str = "") -> Any:
         self._built += 1
         if self._built > VALUES_MAX or depth > DEPTH_MAX:
             raise ValueError(f"it holds more than {VALUES_MAX:,} values, or is nested too deeply")
         if isinstance(node, yaml.SequenceNode):
-            return [self.value(one, depth + 1) for one in node.value]
+            found = []
+            for number, one in enumerate(node.value):
+                below = f"{path}[{number}]"
+                self.lines[below] = one.start_mark.line + 1
+                found.append(self.value(one, depth + 1, below))
+            return found
         if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, depth)
+            return self._mapping(node, depth, path)
         assert isinstance(node, yaml.ScalarNode)
         return node.value if node.style else resolve(node.value)
 
-    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
+    def _mapping(self, node: yaml.MappingNode, depth: int, path: str) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         own: dict[str, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise ValueError("a key is a collection, which no format has")
-            built = self.value(value, depth + 1)
+            below = f"{path}.{key.value}" if path else key.value
+            if key.value == _MERGE and not key.style:
+                below = path
+            else:
+                self.lines[below] = key.start_mark.line + 1
+            built = self.value(value, depth + 1, below)
             if key.value != _MERGE or key.style:
                 own[key.value] = built
                 continue

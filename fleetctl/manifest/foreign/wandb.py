@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetctl.common.errors import UsageError
-from fleetctl.manifest.foreign.reading import Foreign, given, manifest, named
+from fleetctl.manifest.foreign.reading import (
+    Converted,
+    Foreign,
+    Wanted,
+    given,
+    manifest,
+    named,
+)
 
 _SEARCH = (
     "program", "command", "method", "metric", "metrics", "parameters", "run_cap",
@@ -15,7 +22,12 @@ _SEARCH = (
 )  # fmt: skip
 
 
-def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
+def convert(sources: Sequence[Foreign], wanted: Wanted) -> Iterator[Converted]:
+    for source in sources:
+        yield source, _sweep(source, wanted.name)
+
+
+def _sweep(source: Foreign, name: str) -> dict[str, Any]:
     if "method" not in source or not ("parameters" in source or "scheduler" in source):
         raise UsageError(
             "this is not a W&B sweep configuration: `method` and `parameters` are missing"
@@ -30,4 +42,4 @@ def convert(source: Foreign, name: str) -> Iterator[dict[str, Any]]:
         template = {"source": {"path": "."}}
         source.say("program", "runs in a copy of the manifest's directory (`template.source`)")
         source.say("", "which packages the program needs is not said: list them as `image.pip`")
-    yield manifest("Sweep", named(called, name), given({"search": search, "template": template}))
+    return manifest("Sweep", named(called, name), given({"search": search, "template": template}))

@@ -142,6 +142,29 @@ HINTS = {
     "stringData": "a manifest holds no values of secrets; see `fromEnv` and `fromFile`",
 }
 
+_OWN = "it is the program's: hand it over in `command`, in `env`, or as a parameter of `tasks`"
+_KUBERNETES = "this looks like a pod of Kubernetes: `fleetctl convert --from k8s-job FILE`"
+_DIRECTLY = "write them directly: `resources: {cpu: 2, memory: 4Gi, gpu: A100}`"
+# The same, of a field in a block.
+HINTS_BELOW = {
+    ("resources", "limits"): _DIRECTLY,
+    ("resources", "requests"): _DIRECTLY,
+    **{("template", word): _KUBERNETES for word in ("spec", "metadata", "containers")},
+    **{
+        ("placement", word): "there is no such choice: a provider's own machines are used, and"
+        " work that is lost starts again"
+        for word in ("spot", "useSpot", "use_spot", "preemptible", "spotPolicy")
+    },
+    **{
+        (block, word): _OWN
+        for block in ("spec", "template")
+        for word in (
+            "epochs", "lr", "learning_rate", "learningRate", "batch_size", "batchSize", "dataset",
+            "model", "max_steps", "num_epochs",
+        )
+    },
+}  # fmt: skip
+
 # What to write where a mapping is wanted and something shorter was given.
 MAPPING_HINTS = {
     "env": "write `{NAME: value}`",

@@ -47,6 +47,10 @@ def syntax_problem(
 
     unclosed: where the innermost `[` or `{` stands that nothing has closed.
     """
+    if (conflict := _CONFLICT.search(text)) is not None:
+        row = text.count("\n", 0, conflict.start()) + 1
+        hint = "choose one side, and delete the lines `<<<<<<<`, `=======` and `>>>>>>>`"
+        return (row, 1), "a merge conflict is left here", hint
     at, message = _problem(text, error)
     lines = [*text.splitlines(), ""]
     line = lines[min(at[0], len(lines)) - 1]
@@ -67,6 +71,7 @@ def syntax_problem(
     return at, message, ""
 
 
+_CONFLICT = re.compile(r"^<{7}(?: |$)", re.MULTILINE)
 _WORD_ENDS = re.compile(r"[,\]}\s]")
 _PAIR = re.compile(r"\s*(?:- )*([A-Za-z_][\w.-]*): ([^\"'\[{|>].*: .*)")
 _NO_TOKEN = "found character that cannot start any token"  # noqa: S105

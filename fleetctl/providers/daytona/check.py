@@ -9,13 +9,14 @@ import importlib.util
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.diagnostics import Finding, unreachable
 from fleetctl.providers.daytona.connection import credentials
 from fleetctl.providers.daytona.connection.client import Connection, import_sdk
 from fleetctl.providers.daytona.connection.credentials import url
 
-INSTALL = "pip install 'fleetctl[daytona]'"
+EXTRA = "daytona"
 EXPORT = "set -a; . ./.env; set +a"
 
 
@@ -23,7 +24,7 @@ async def check(home: Path, account: Account) -> list[Finding]:
     """Each line only when the one before is well: a later one could say nothing."""
     del home
     name = account.name
-    missing = Finding(name, "package", False, "`daytona` is not installed", INSTALL)
+    missing = Finding(name, "package", False, "`daytona` is not installed", install_hint(EXTRA))
     if importlib.util.find_spec("daytona") is None:
         return [missing]
     version = importlib.metadata.version("daytona")

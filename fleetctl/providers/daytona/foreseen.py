@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.daytona.connection.errors import KEY_HINT
 from fleetctl.providers.daytona.runs import machines
 from fleetctl.specs.blocks.template import Template
 
-INSTALL = "pip install 'fleetctl[daytona]'"
+EXTRA = "daytona"
 VARIABLES = ("DAYTONA_API_KEY", "DAYTONA_JWT_TOKEN")
 FILES = (".env", ".env.local")  # of the directory that a program runs in; the SDK reads them
 
@@ -27,7 +28,9 @@ def first(template: Template, account: Account) -> Foreseen | None:
     except Refused as error:
         return Foreseen(("resources", "gpu"), str(error), error.hint)
     if importlib.util.find_spec("daytona") is None:
-        return Foreseen((), "the package `daytona` is not installed", INSTALL, later=True)
+        return Foreseen(
+            (), "the package `daytona` is not installed", install_hint(EXTRA), later=True
+        )
     try:
         there = bool(account.value("apiKeyEnv")) if account.declared else _key_may_be_there()
     except Refused as error:

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.contract.diagnostics import Finding
 from fleetctl.specs.blocks.template import Template
 
-INSTALL = "pip install 'fleetctl[endpoints]'"
+EXTRA = "endpoints"
 
 
 async def check(home: Path, account: Account) -> Sequence[Finding]:
@@ -27,8 +28,8 @@ def foreseen(template: Template) -> Foreseen | None:
         return None
     if find_spec("aiohttp") is None:
         message = "a prompt needs the package `aiohttp`, which is not installed"
-        return Foreseen(("prompt",), message, INSTALL)
+        return Foreseen(("prompt",), message, install_hint(EXTRA))
     if prompt.answer is not None and find_spec("jsonschema") is None:
         message = "a schema needs the package `jsonschema`, which is not installed"
-        return Foreseen(("prompt", "schema"), message, INSTALL)
+        return Foreseen(("prompt", "schema"), message, install_hint(EXTRA))
     return None

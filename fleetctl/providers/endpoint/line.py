@@ -13,8 +13,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.endpoints import EndpointAccess
-from fleetctl.providers.endpoint.check import INSTALL
+from fleetctl.providers.endpoint.check import EXTRA
 from fleetctl.providers.endpoint.replies import Reply
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Line:
             from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
         except ModuleNotFoundError as error:
             message = f"a prompt needs the package `{error.name}`, which is not installed"
-            raise Refused(message, hint=INSTALL) from error
+            raise Refused(message, hint=install_hint(EXTRA)) from error
         if self._client is None:
             # How long an answer may take is the endpoint's and the template's to say.
             timeout = ClientTimeout(total=None, sock_connect=CONNECT_S)

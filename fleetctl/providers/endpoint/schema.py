@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from fleetctl.specs.values.hashing import canonical_json
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _validator(schema: str) -> Validator:
     except ModuleNotFoundError as error:
         raise Refused(
             f"a schema needs the package `{error.name}`, which is not installed",
-            hint="pip install 'fleetctl[endpoints]'",
+            hint=install_hint("endpoints"),
         ) from error
     document = json.loads(schema)
     try:

@@ -9,11 +9,12 @@ import importlib.util
 from pathlib import Path
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.diagnostics import Finding, unreachable
 from fleetctl.providers.kubernetes.connection.client import Connection
 from fleetctl.providers.kubernetes.connection.errors import asking
-from fleetctl.providers.kubernetes.foreseen import INSTALL, NO_CLUSTER_HINT, is_there
+from fleetctl.providers.kubernetes.foreseen import EXTRA, NO_CLUSTER_HINT, is_there
 
 ASK_S = 5.0
 
@@ -23,7 +24,9 @@ async def check(home: Path, account: Account) -> list[Finding]:
     del home
     name = account.name
     if importlib.util.find_spec("kubernetes") is None:
-        return [Finding(name, "package", False, "`kubernetes` is not installed", INSTALL)]
+        return [
+            Finding(name, "package", False, "`kubernetes` is not installed", install_hint(EXTRA))
+        ]
     version = importlib.metadata.version("kubernetes")
     found = [Finding(name, "package", True, f"kubernetes {version}")]
     if not account.declared and not is_there():

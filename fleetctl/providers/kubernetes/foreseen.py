@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.kubernetes.connection.settings import of_account
@@ -18,7 +19,7 @@ from fleetctl.providers.kubernetes.manifests.images import image_of
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Template
 
-INSTALL = "pip install 'fleetctl[kubernetes]'"
+EXTRA = "kubernetes"
 NO_FUNCTIONS = "containers that wait for calls would hold nodes, and a cluster has no scale to zero"
 FUNCTION_HINT = "use `runtime: sandbox`, with `sandbox: {reuse: 20}` for short tasks"
 ENDPOINT_HINT = "use one node, or an Endpoint with `reach: Direct`"
@@ -27,7 +28,9 @@ NO_CLUSTER_HINT = "name a context in a Provider object, or export KUBECONFIG=...
 
 def first(template: Template, account: Account) -> Foreseen | None:
     if importlib.util.find_spec("kubernetes") is None:
-        return Foreseen((), "the package `kubernetes` is not installed", INSTALL, later=True)
+        return Foreseen(
+            (), "the package `kubernetes` is not installed", install_hint(EXTRA), later=True
+        )
     found = of_template(template, of_account(account))
     if found is not None:
         return found

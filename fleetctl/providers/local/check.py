@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from fleetctl.common.errors import FleetctlError
+from fleetctl.common.install import install_hint
 from fleetctl.controllers.model import Ended
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import RunRef, RunRequest
@@ -20,7 +21,7 @@ from fleetctl.specs.blocks.template import Template
 
 INSTALL_GIT = "sudo apt-get install git"
 TASK_S = 30.0  # for a task that does nothing
-_INSTALL_UV = "pip install 'fleetctl[images]'"
+EXTRA = "images"
 
 
 async def check(home: Path, account: Account) -> list[Finding]:
@@ -77,8 +78,8 @@ async def _uv() -> Finding:
         uv = pythons.find_uv()
         answer = await ask([uv, "--version"])
     except (FleetctlError, OSError) as error:
-        return Finding("uv", "program", False, str(error), _INSTALL_UV)
-    return _program("uv", answer, _INSTALL_UV)
+        return Finding("uv", "program", False, str(error), install_hint(EXTRA))
+    return _program("uv", answer, install_hint(EXTRA))
 
 
 async def _git() -> Finding:

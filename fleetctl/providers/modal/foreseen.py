@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.modal.connection import credentials
@@ -12,7 +13,7 @@ from fleetctl.providers.modal.connection.errors import TOKEN_HINT
 from fleetctl.providers.modal.runs import clusters, machines
 from fleetctl.specs.blocks.template import Template
 
-INSTALL = "pip install 'fleetctl[modal]'"
+EXTRA = "modal"
 
 
 def first(template: Template, account: Account) -> Foreseen | None:
@@ -32,7 +33,7 @@ def first(template: Template, account: Account) -> Foreseen | None:
         over = disk is not None and disk > machines.DISK_BYTES_MAX
         return Foreseen(("resources", "disk" if over else "gpu"), str(error), error.hint)
     if importlib.util.find_spec("modal") is None:
-        return Foreseen((), "the package `modal` is not installed", INSTALL, later=True)
+        return Foreseen((), "the package `modal` is not installed", install_hint(EXTRA), later=True)
     try:
         credentials.check_file()
         there = credentials.is_there(account)

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.stores.copies.names import PARTIAL
 
 CHUNK_BYTES = 1 << 20
-INSTALL = "pip install 'fleetctl[backup]'"
+EXTRA = "backup"
 # What beside fsspec reaches these; each is a package of its own.
 PACKAGES = {
     "s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs",
@@ -128,7 +129,7 @@ def _opened(url: str) -> tuple[Any, str]:
 
 def _install(protocol: str) -> str:
     package = PACKAGES.get(protocol)
-    return f"{INSTALL} {package}" if package else INSTALL
+    return f"{install_hint(EXTRA)} {package}" if package else install_hint(EXTRA)
 
 
 def _words(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from fleetctl.apply import propose
 from fleetctl.controllers import reconcile
 from fleetctl.controllers.history import attempts, outcome
 from fleetctl.controllers.history import replay as replaying
@@ -150,6 +151,11 @@ def suspend_only_in_status() -> Context:
     return swapped(stops, "stop_all", lambda known, reason, policy: [])
 
 
+def suspend_unset_by_an_apply() -> Context:
+    """An apply of a file that does not speak of `suspend` resumes what a person suspended."""
+    return swapped(propose, "with_hand_fields", lambda stored, manifests: list(manifests))
+
+
 def old_template_goes_on() -> Context:
     """A run that the spec does not want any more is left alone."""
     return swapped(KindController, "keep", lambda controller, history, run: Keep())
@@ -275,6 +281,7 @@ PLANTS: tuple[Plant, ...] = (
     wake_time_ignored,
     deadline_ignored,
     suspend_only_in_status,
+    suspend_unset_by_an_apply,
     old_template_goes_on,
     reuse_without_limit,
     a_worker_is_young_for_ever,

@@ -135,11 +135,11 @@ def a_winner_is_taken_before_its_sweep_is_over() -> Context:
     """The best trial so far is taken for the best."""
 
     def make(winner_of: Callable[..., Any]) -> Callable[..., Any]:
-        def patched(sweep: Resource | None, name: str) -> Any:
+        def patched(sweep: Resource | None, name: str, **more: Any) -> Any:
             if sweep is not None and '"best"' in sweep.status:
                 document = json.loads(sweep.status) | {"phase": "Succeeded"}
                 sweep = replace(sweep, status=json.dumps(document))
-            return winner_of(sweep, name)
+            return winner_of(sweep, name, **more)
 
         return patched
 

@@ -84,6 +84,7 @@ SCENARIO = {
     "spent-goes-with-its-object": "budget-shared",
     "stale-sandbox-end-believed": "reuse",
     "stop-asked-once": "deadline",
+    "suspend-unset-by-an-apply": "suspended-and-applied",
     "sweep-never": "two-objects",
     "unknown-price-is-free": "budget-unpriced",
     "volume-goes-before-its-users": "volumes",

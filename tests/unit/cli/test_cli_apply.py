@@ -126,7 +126,7 @@ def test_suspend_says_what_the_controller_did(home: Path) -> None:
     with controller(home, replies(done)) as asked:
         code, out, _ = fleetctl("suspend", "job/x")
     assert (code, out) == (0, "batchjob/x unchanged\n")
-    assert sent(asked) == [{"verb": "suspend", "keys": ["batchjob/x"]}]
+    assert sent(asked) == [{"verb": "suspend", "keys": ["batchjob/x"], "each": True}]
 
 
 LOSS = {

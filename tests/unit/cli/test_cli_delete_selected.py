@@ -101,7 +101,7 @@ def test_all_of_a_kind_go_after_a_yes_and_providers_stay(home: Path) -> None:
         (["pods"], 2, "there is no kind `pods`"),
         (["job/a", "--all"], 2, "`--all` takes no names"),
         (["-f", "x.yaml", "--all"], 2, "leave out `-l` and `--all`"),
-        (["job/a", "job/y", "job/z"], 4, "no BatchJob `y`\nerror: there is no BatchJob `z`\n"),
+        (["job/y", "job/z"], 4, "no BatchJob `y`\nerror: there is no BatchJob `z`\n"),
     ],
 )
 def test_what_cannot_be_meant_deletes_nothing(

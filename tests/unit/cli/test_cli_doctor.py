@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.common.home import LOCK
+from fleetctl.common.install import install_hint
 from fleetctl.common.version import VERSION
 from fleetctl.controllers.model import Resource
 from fleetctl.stores.sqlite.store import open_store
@@ -111,7 +112,7 @@ def test_a_missing_package_comes_with_the_command_that_installs_it(machine: Mach
     code, said = machine.doctor(program=WITHOUT_MODAL)
     assert code == 1
     assert "bad     modal       package: `modal` is not installed\n" in said
-    assert "fix: pip install 'fleetctl[modal]'\n" in said
+    assert f"fix: {install_hint('modal')}\n" in said
 
 
 def test_a_server_that_does_not_answer_is_told_and_a_token_never(machine: Machine) -> None:

@@ -12,9 +12,10 @@ from importlib import import_module
 import pytest
 
 from fleetctl.cli.command.flags import Parser
-from fleetctl.cli.command.verbs import VERBS
+from fleetctl.cli.command.verbs import GROUPS, VERBS
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
+from fleetctl.specs.kinds.registry import KINDS
 
 SUMMARY_CHARS_MAX = 80
 EXAMPLES_MIN = 3
@@ -110,3 +111,17 @@ def test_the_list_of_verbs_is_complete_and_hides_what_scripts_ask() -> None:
     _, page, _ = fleetctl("--help")
     assert [verb for verb in VERBS if f"\n  {verb} " not in page] == []
     assert "__complete" not in page
+
+
+def test_each_verb_is_under_one_heading() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(VERBS)
+
+
+def test_all_kinds_are_named() -> None:
+    out = io.StringIO()
+    guarded(["--help"], Screen(out, io.StringIO()))
+    listed = out.getvalue().partition("kinds:\n")[2].partition("\n\n")[0]
+    for kind in KINDS.values():
+        assert kind.plural in listed
+        assert not kind.short or f"({kind.short[0]})" in listed

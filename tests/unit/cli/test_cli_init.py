@@ -55,5 +55,7 @@ def test_an_example_that_is_not_there_and_one_that_is_there_already(tmp_path: Pa
 def test_an_editor_is_told_the_schema_of_a_first_manifest(tmp_path: Path) -> None:
     fleetctl("init", str(tmp_path), "--kind", "sweep")
     first = (tmp_path / "sweep.yaml").read_text().splitlines()[0]
-    schema = Path(first.removeprefix("# yaml-language-server: $schema="))
+    named = Path(first.removeprefix("# yaml-language-server: $schema="))
+    assert not named.is_absolute()
+    schema = tmp_path / named
     assert schema.name == "sweep.json" and schema.is_file()

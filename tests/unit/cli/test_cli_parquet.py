@@ -11,6 +11,7 @@ from fleetctl.cli.main import guarded
 from fleetctl.cli.output.parquet import uniform
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.report.query import unique
+from fleetctl.common.install import install_hint
 
 
 @pytest.mark.parametrize(
@@ -45,6 +46,6 @@ def test_without_pyarrow_the_command_that_installs_it_is_said(
     assert guarded(["query", "select 1 n", "-o", "parquet"], Screen(out, talk)) == 3
     assert talk.getvalue() == (
         "error: `-o parquet` needs pyarrow, which is not installed\n"
-        "hint: pip install 'fleetctl[parquet]', or take `-o csv`\n"
+        f"hint: {install_hint('parquet')}, or take `-o csv`\n"
     )
     assert out.getvalue() == ""

@@ -12,6 +12,7 @@ from fleetctl.cli.report.plotting.charts import KINDS, charts_of
 from fleetctl.cli.report.plotting.curves import metric_chart
 from fleetctl.cli.report.plotting.writers.png import DOTS_PER_INCH, INCHES_WIDE, png
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from tests.golden.plots.plot_studies import curves, support_vectors
 
 
@@ -36,4 +37,4 @@ def test_without_matplotlib_the_command_that_installs_it_is_said(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(Refused, match="needs matplotlib") as refused:
         png([], "sweep/x")
-    assert refused.value.hint == "pip install 'fleetctl[plot]', or take a .svg or .html"
+    assert refused.value.hint == f"{install_hint('plot')}, or take a .svg or .html"

@@ -147,4 +147,9 @@ def test_work_with_a_winners_parameters_tells_them_to_wandb_too() -> None:
             "ENTITY": "",
             "only": False,
             "metric": "",
+            "compares": True,
         }
+        handing = {"command": ["python", "train.py", "${args}"]}
+        taking = spec.model_validate({"template": handing, "paramsFrom": {"sweep": "x"}})
+        handed = kind(taking, {}).wandb("full", 0)
+        assert handed is not None and "compares" not in handed.order()

@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from fleetctl.controllers.money.estimate import Estimate
 from fleetctl.daemon.api import Api
 from fleetctl.engine.execute.secrets import SecretValues
 from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.kept_by import KEPT_BY, KeptBy
 from fleetctl.tracking.sources import Sources
 from tests.unit.engine.fake_world import Fleet, tasks
 
@@ -331,7 +333,8 @@ async def test_a_label_leaves_the_source_as_it_was_applied(tmp_path: Path) -> No
         (tmp_path / "project" / "src" / "a.py").write_text("print('newer')")
         for edit in ({"labels": {"team": "rlm"}}, {"fields": ["parallelism=1"]}):
             assert (await api.ask("set", key="job/job", **edit))["ok"] is True
-            assert api.fleet.row("job").annotations == before
+            now = api.fleet.row("job").annotations
+            assert (now[ORIGIN], now[REVISION]) == (before[ORIGIN], before[REVISION])
         assert api.fleet.row("job").labels == {"team": "rlm"}
         await api.ask("set", key="job/job", fields=["template.source.path=other"])
         after = api.fleet.row("job").annotations
@@ -467,3 +470,26 @@ async def test_finished_work_is_asked_about_before_anything_is_stored(tmp_path: 
         assert (await api.apply(other, yes=True))["ok"] is True
         await fleet.settle()
         assert fleet.local.working() == [0, 1]
+
+
+async def test_one_that_a_source_keeps_stops_no_other(tmp_path: Path) -> None:
+    note = KeptBy("source/fleet", "a.yaml:1", "c" * 40, "digest").text()
+    async with served(tmp_path) as api:
+        texts = [JOB.replace("name: job", f"name: {it}") for it in ("kept", "free")]
+        documents = [{"path": "f.yaml", "text": it, "dir": str(tmp_path)} for it in texts]
+        await api.ask("apply", documents=documents)
+        row, store = api.fleet.row("kept"), api.fleet.store
+        with store.transaction():
+            store.resources.put(
+                replace(row, annotations={KEPT_BY: note}), expected_version=row.version
+            )
+        keys = ["job/kept", "job/free", "job/none"]
+        for verb, word in (("suspend", "suspended"), ("delete", "deleted")):
+            reply = await api.ask(verb, keys=keys, each=True)
+            assert {it["key"]: it["outcome"] for it in reply["results"]} == {
+                "batchjob/free": word,
+                "batchjob/kept": "refused",
+                "batchjob/none": "missing",
+            }
+            assert not (await api.ask(verb, keys=keys))["ok"]
+        assert api.fleet.row("kept").deleted_at_s is None

@@ -10,7 +10,6 @@ import pytest
 from fleetctl.apply.change import CONFIGURED, PRUNED, Change
 from fleetctl.apply.consent import NeedsConsent, check
 from fleetctl.apply.propose import commit, propose
-from fleetctl.apply.prune import APPLYSET
 from fleetctl.apply.request.options import Order, expect, order_of, version_of
 from fleetctl.common.errors import Conflict, Refused, StoreError, UsageError
 from fleetctl.controllers.model import Resource, Run, RunState
@@ -20,6 +19,7 @@ from fleetctl.specs.content import template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.values.hashing import params_hash
 from fleetctl.stores.sqlite.store import SqliteStore, open_memory_store
+from fleetctl.tracking.annotations import APPLYSET
 from tests.unit.engine.fake_world import ManualClock, tasks
 from tests.unit.engine.test_engine_desired import job, manifest
 

@@ -79,7 +79,7 @@ async def test_it_waits_says_on_whom_and_begins_at_once_when_that_has_succeeded(
         ("Complete", True, "Running"),
         ("Complete", False, "Failed"),
         ("Failed", False, "Running"),
-        ("Failed", True, "Failed"),
+        ("Failed", True, "Skipped"),
         ("Finished", True, "Running"),
         ("Finished", False, "Running"),
     ],
@@ -235,3 +235,19 @@ async def test_a_suspended_dependency_holds_it_up() -> None:
         writes.suspend(fleet.store, "BatchJob", "x", fleet.clock.now_s())
         await fleet.settle()
         assert fleet.status("y")["message"].endswith("which is Suspended")
+
+
+async def test_work_for_the_case_of_failure_fails_where_it_is_to_and_for_what_went_wrong() -> None:
+    async with Fleet() as fleet:
+        failed = {"job": "x", "condition": "Failed"}
+        await apply(
+            fleet,
+            job("x"),
+            job("w"),
+            job("y", failed, onDependencyFailed="Fail"),
+            job("z", failed, {"job": "w", "condition": "Succeeded"}),
+        )
+        await finish(fleet, "batchjob/w", ok=False)
+        await finish(fleet, "batchjob/x")
+        assert stands(fleet) == ("Failed", "DependencyFailed")
+        assert fleet.status("z")["phase"] == "Failed"

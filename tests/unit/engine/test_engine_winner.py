@@ -219,3 +219,75 @@ async def test_its_program_may_ask_wandb_also_in_an_image_of_a_registry() -> Non
         assert other.wandb is None and not other.template.needs_python
         await apply(fleet, job())  # of Python source, which has them as variables
         assert [it for it in fleet.local.orders.values() if it.template.python][-1].wandb is None
+
+
+def search_with(program: str | None = "train.py", **more: Any) -> Manifest:
+    search = {
+        "method": "grid",
+        "metric": {"name": "loss"},
+        "parameters": {"lr": {"values": [0.1, 0.2]}, "epochs": {"value": 3}},
+        **({"program": program} if program else {}),
+        **more,
+    }
+    template = {} if program or "command" in more else {"python": "pass"}
+    return manifest("Sweep", "x", search=search, template=template, parallelism=4)
+
+
+def commands(fleet: Fleet, of: str = "batchjob/full") -> list[list[str]]:
+    found = [it for it in fleet.local.orders.values() if it.resource == of]
+    return [list(it.template.command or ()) for it in found]
+
+
+@pytest.mark.parametrize("kind", ["BatchJob", "TrainingRun"])
+@pytest.mark.parametrize("together", [True, False])
+async def test_without_work_of_its_own_it_runs_the_sweeps_command(
+    kind: str, together: bool
+) -> None:
+    command = ["python", "${program}", "--fast", "${args}"]
+    full = manifest(kind, "full", template={}, paramsFrom={"sweep": "x"})
+    async with Fleet() as fleet:
+        await apply(fleet, *([full] if together else []), search_with(command=command))
+        await search(fleet, 3.0, 2.0)
+        await apply(fleet, full)
+        assert commands(fleet, f"{kind.lower()}/full") == [
+            ["python", "train.py", "--fast", "--epochs=3", "--lr=0.2"]
+        ]
+
+
+async def test_arguments_are_those_of_each_task() -> None:
+    full = job(
+        template={"command": ["python", "t.py", "${args}"]}, tasks={"matrix": {"epochs": [60, 120]}}
+    )
+    async with Fleet() as fleet:
+        await apply(fleet, search_with(), full)
+        await search(fleet, 3.0, 2.0)
+        assert commands(fleet) == [
+            ["python", "t.py", "--epochs=60", "--lr=0.2"],
+            ["python", "t.py", "--epochs=120", "--lr=0.2"],
+        ]
+
+
+async def test_another_command_of_the_sweep_is_another_content() -> None:
+    full = manifest("BatchJob", "full", template={}, paramsFrom={"sweep": "x"})
+    async with Fleet() as fleet:
+        await apply(fleet, search_with(), full)
+        await search(fleet, 3.0, 2.0)
+        fleet.local.finish(0, of="batchjob/full")
+        await fleet.settle()
+        [same] = await apply(fleet, full)
+        assert same.outcome == "unchanged"
+        await apply(fleet, search_with("other.py"))
+        await search(fleet, 3.0, 2.0)
+        [changed] = await apply(fleet, full)
+        assert changed.outcome == "configured"
+        assert commands(fleet)[-1][:3] == ["/usr/bin/env", "python", "other.py"]
+
+
+async def test_a_sweep_without_a_command_gives_none() -> None:
+    full = manifest("BatchJob", "full", template={}, paramsFrom={"sweep": "x"})
+    async with Fleet() as fleet:
+        await apply(fleet, search_with(None), full)
+        await search(fleet, 3.0, 2.0)
+        status = fleet.status("full")
+        assert (status["phase"], status["reason"]) == ("Failed", "NoBest")
+        assert commands(fleet) == []

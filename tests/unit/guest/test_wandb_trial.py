@@ -269,3 +269,33 @@ def test_with_an_account_only_the_times_of_files_tell_that_nothing_was_read(plac
     assert not trial.unread
     other = place.trial(WANDB_MODE="online")
     assert [other.unread, other.unread] == [True, True]
+
+
+def logged(trial: Trial, config: str) -> None:
+    """As wandb's own log has what a program gave `init`."""
+    run = Path(write_run(home(trial), "r-1", blocks([NEW]))).parent
+    (run / "logs").mkdir()
+    line = (
+        f"2026 INFO init(): wandb.init called with sweep_config: {{'lr': 0.5}}\nconfig: {config}\n"
+    )
+    (run / "logs" / "debug.log").write_text(f"first\n{line}2026 INFO backend started\n")
+
+
+@pytest.mark.parametrize(
+    ("config", "ok"),
+    [("{'lr': 0.1, '_wandb': {}}", False), ("{'lr': 0.5}", True), ("{'lr': '0.5'}", True),
+     ("{'epochs': 3}", True), ("{}", True), ("{'lr': <object at 0x1>}", True),
+     ("{'lr': 0.1", True)],
+)  # fmt: skip
+@pytest.mark.parametrize("compares", [True, False])
+def test_values_of_its_own_are_no_success_where_they_are_compared(
+    place: Place, config: str, ok: bool, compares: bool
+) -> None:
+    trial = place.trial(asked={**ASKED, "only": False, "compares": compares})
+    logged(trial, config)
+    trial.take(place.journal, whole=True)
+    ended: dict[str, Any] = {"ok": True, "reason": "", "message": ""}
+    trial.conclude("", ended, place.journal)
+    assert ended["ok"] is (ok or not compares)
+    if not ended["ok"]:
+        assert ended["reason"] == "ParametersUnread" and "lr=0.1 and not 0.5" in ended["message"]

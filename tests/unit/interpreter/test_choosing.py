@@ -14,6 +14,7 @@ import pytest
 import fleetctl
 from fleetctl import DaytonaInterpreter, Interpreter, ModalInterpreter
 from fleetctl.common.errors import Refused, UsageError
+from fleetctl.common.install import install_hint
 from fleetctl.interpreter.errors import redact
 from fleetctl.interpreter.interpreter import BaseInterpreter
 from fleetctl.specs.builtin import SORTS, Sort
@@ -59,7 +60,7 @@ def test_a_missing_package_is_told_with_the_extra_to_install(
     monkeypatch.setitem(SORTS, "cloud", Sort())
     with pytest.raises(Refused, match="needs the package `a_package_that_nobody_has`") as told:
         Interpreter(provider="cloud").start()
-    assert told.value.hint == "pip install 'fleetctl[cloud]'"
+    assert told.value.hint == install_hint("cloud")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fleetctl import DaytonaInterpreter, Interpreter, InterpreterError
+from fleetctl.common.install import install_hint
 from fleetctl.interpreter.asking import rlm
 from fleetctl.interpreter.asking.questions import Questions
 from fleetctl.interpreter.result import FinalOutput, submitted
@@ -191,4 +192,4 @@ def test_without_dspy_the_way_to_it_is_told(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with local() as interpreter:
         said = str(interpreter.execute("rlm_query('x')"))
-    assert "`pip install 'fleetctl[dspy]'`" in said
+    assert f"`{install_hint('dspy')}`" in said

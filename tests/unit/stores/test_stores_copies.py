@@ -15,6 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.errors import FleetctlError, NotFound, Refused, StoreError
+from fleetctl.common.install import install_hint
 from fleetctl.controllers.model import Resource
 from fleetctl.stores import backup
 from fleetctl.stores.copies import copies
@@ -219,7 +220,7 @@ def test_the_disk_of_the_home_is_full(home: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("where", "words", "hint"),
     [
-        ("s3://bucket/x", "Install s3fs", "pip install 'fleetctl[backup]' s3fs"),
+        ("s3://bucket/x", "Install s3fs", f"{install_hint('backup')} s3fs"),
         ("nowhere://x", "no protocol `nowhere`", "s3://bucket/backups"),
     ],
 )

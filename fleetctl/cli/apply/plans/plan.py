@@ -41,7 +41,8 @@ PAGE = """\
     [--diff-from REV [--diff-to REV]] [--fail-on CONDITIONS] [--detailed-exitcode]
 
 Show what an apply would do, where it would run and what it would cost, before the
-first dollar. Works offline: no account, no controller, nothing is changed.
+first dollar. Works offline: no account, no controller, nothing is changed. What is
+missing and may come later, such as an account, is warned about; `apply` refuses it.
 
 examples:
   fleetctl plan -f sweep.yaml
@@ -50,7 +51,7 @@ examples:
   fleetctl plan -f jobs/ --diff-from origin/main --fail-on 'cost>50,destroys-data'
 
 exit codes:
-  0 ok, 2 a manifest is wrong or would be refused, 3 refused (prune guard,
+  0 ok, 2 a manifest is wrong or can never work, 3 refused (prune guard,
   --max-cost, --fail-on), 4 no such file; with --detailed-exitcode: 0 no change, 1 error, 2 changes
 """
 
@@ -100,7 +101,7 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         return _review(args, screen, conditions)
     from fleetctl.apply.policies.told import denials_of, refuse, warnings_of
     from fleetctl.cli.apply.plans.file import save
-    from fleetctl.cli.apply.predictions import foreseen, permitted
+    from fleetctl.cli.apply.predictions import looked_at, permitted
     from fleetctl.cli.apply.propose import refuse_above, reported
     from fleetctl.manifest.problems import ManifestErrors
     from fleetctl.stores.read.read_only import open_readonly
@@ -117,7 +118,7 @@ def _plan(args: Namespace, screen: Screen) -> bool:
     with open_readonly(place) as stored:
         proposal, found = reported(place, stored, documents, order)
         providers = proposal.accounts.backends
-        wrong, doubts = foreseen(stored, proposal.manifests, proposal.changes, providers, order)
+        wrong, doubts = looked_at(stored, proposal.manifests, proposal.changes, providers, order)
         changes = permitted(stored, proposal.changes, policies, providers)
         if args.out is not None and not wrong and not denials_of(changes):
             save(args.out, stored, documents, proposal.changes, order)

@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.daytona.connection import credentials, settings
 from fleetctl.providers.daytona.connection.errors import KEY_HINT, asking
@@ -128,7 +129,7 @@ async def import_sdk() -> None:
     except ImportError as error:
         raise Refused(
             "provider `daytona` needs the package `daytona`, which is not installed",
-            hint="pip install 'fleetctl[daytona]'",
+            hint=install_hint("daytona"),
         ) from error
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from fleetctl.providers.programs import ask
 
 UV_S = 300.0  # it may download an interpreter
@@ -87,7 +88,7 @@ def find_uv() -> str:
         return found
     raise Refused(
         "image.python and image.pip need `uv`, which is not installed",
-        hint="pip install 'fleetctl[images]', or uv by itself: pip install uv",
+        hint=f"{install_hint('images')}, or uv by itself: pip install uv",
     )
 
 

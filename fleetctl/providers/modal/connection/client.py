@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.providers.contract.account import Account, AccountNow, built_in
 from fleetctl.providers.modal.connection import credentials, settings, whereabouts
 from fleetctl.providers.modal.connection.errors import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 # As the extra `modal` in pyproject.toml has it; a test compares them.
 OLDEST, NOT_YET = "1.6.4", "1.7"
 VERSIONS = f">={OLDEST},<{NOT_YET}"
-INSTALL = "pip install 'fleetctl[modal]'"
+EXTRA = "modal"
 _MISSING = "provider `modal` needs the package `modal`, which is not installed"
 
 
@@ -230,7 +231,7 @@ async def import_sdk() -> None:
     try:
         await asyncio.to_thread(importlib.import_module, "modal")
     except ImportError as error:
-        raise Refused(_MISSING, hint=INSTALL) from error
+        raise Refused(_MISSING, hint=install_hint(EXTRA)) from error
 
 
 def installed() -> str:
@@ -238,12 +239,12 @@ def installed() -> str:
     is too old.
     """
     if importlib.util.find_spec("modal") is None:
-        raise Refused(_MISSING, hint=INSTALL)
+        raise Refused(_MISSING, hint=install_hint(EXTRA))
     version = importlib.metadata.version("modal")
     if is_too_old(version):
         raise Refused(
             f"provider `modal` needs the package `modal` {VERSIONS}, and {version} is installed",
-            hint=INSTALL,
+            hint=install_hint(EXTRA),
         )
     return version
 

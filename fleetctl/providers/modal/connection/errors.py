@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from fleetctl.common.errors import FleetctlError, Refused, Unavailable
+from fleetctl.common.install import install_hint
 from fleetctl.providers.remote.connection.asking import ASK_AGAIN_S, asked
 
 # The controller keeps the environment that it was started with.
@@ -84,7 +85,7 @@ def certain(error: Exception, what: str) -> FleetctlError | None:
             message = f"{what}: the token has no access: {words(error)}"
             return account_trouble(message, "AccessDenied")
         case sdk.VersionError():
-            message, hint = f"{what}: {words(error)}", "pip install --upgrade 'fleetctl[modal]'"
+            message, hint = f"{what}: {words(error)}", install_hint("modal", upgrade=True)
             return account_trouble(message, "ClientTooOld", hint=hint)
         case sdk.ResourceExhaustedError():
             return _exhausted(error, what)

@@ -15,6 +15,7 @@ import modal
 import pytest
 from modal import exception as sdk
 
+from fleetctl.common.install import install_hint
 from fleetctl.providers.modal import check
 from fleetctl.providers.modal.connection import client
 from fleetctl.providers.modal.connection.errors import is_of_the_sdk
@@ -154,4 +155,4 @@ def test_doctor_says_that_a_version_is_too_old_and_how_to_get_another(
     [found] = asyncio.run(check.check(tmp_path, built_in("modal")))
     assert (found.what, found.ok) == ("package", False)
     assert "needs the package `modal` >=1.6.4,<1.7, and 1.6.0 is installed" in found.says
-    assert found.fix == "pip install 'fleetctl[modal]'"
+    assert found.fix == install_hint("modal")

@@ -9,6 +9,7 @@ from typing import Any
 from fleetctl.cli.report.plotting.charts import NAMED_MAX, Bars, Chart, Nothing, Parallel, Plane
 from fleetctl.cli.report.plotting.scales import WORDS, Scale
 from fleetctl.common.errors import Refused
+from fleetctl.common.install import install_hint
 from fleetctl.common.text import shorten
 
 INCHES_WIDE, INCHES_HIGH, DOTS_PER_INCH = 9.0, 3.6, 160
@@ -29,7 +30,7 @@ def png(charts: Sequence[Chart], heading: str) -> bytes:
     except ImportError as error:
         raise Refused(
             "a PNG needs matplotlib, which is not installed",
-            hint="pip install 'fleetctl[plot]', or take a .svg or .html",
+            hint=f"{install_hint('plot')}, or take a .svg or .html",
         ) from error
     # Names of parameters are text, not formulas, whatever dollars are in them.
     settings = {"font.size": 9, "text.parse_math": False, "axes.unicode_minus": False}

@@ -1,0 +1,67 @@
+"""How an extra is added: by the way that this copy was installed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from typing import Any
+
+import pytest
+
+from fleetctl.common import install
+from fleetctl.common.install import install_hint
+
+
+class Installed:
+    """A distribution that was installed from there."""
+
+    def __init__(self, record: Any) -> None:
+        self._record = record
+
+    def read_text(self, name: str) -> str | None:
+        assert name == "direct_url.json"
+        return json.dumps(self._record) if self._record else None
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    install._origin.cache_clear()
+    yield
+    install._origin.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("record", "hint"),
+    [
+        ({"url": "file:///home/me/my%20clone", "dir_info": {"editable": True}},
+         "pip install -e '/home/me/my clone[bayes]'"),
+        ({"url": "file:///home/me/clone", "dir_info": {}}, "pip install '/home/me/clone[bayes]'"),
+        ({"url": "https://git.example.org/f", "vcs_info": {"vcs": "git", "commit_id": "c"}},
+         "pip install 'fleetctl[bayes] @ git+https://git.example.org/f'"),
+        ({"url": "file:///tmp/fleetctl-1-py3-none-any.whl", "archive_info": {}},
+         "pip install 'fleetctl[bayes] @ file:///tmp/fleetctl-1-py3-none-any.whl'"),
+        (None, "pip install 'fleetctl[bayes]'"),
+    ],
+)  # fmt: skip
+def test_the_hint_names_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, record: Any, hint: str
+) -> None:
+    monkeypatch.setattr(install, "distribution", lambda _: Installed(record))
+    assert install_hint("bayes") == hint
+
+
+def test_a_tool_of_uv_is_installed_by_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = {"url": "file:///home/me/clone", "dir_info": {}}
+    monkeypatch.setattr(install, "distribution", lambda _: Installed(record))
+    monkeypatch.setattr(sys, "prefix", "/home/me/.local/share/uv/tools/fleetctl")
+    assert install_hint("plot") == "uv tool install '/home/me/clone[plot]'"
+
+
+def test_without_a_record_the_name_is_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(install, "distribution", missing)
+    assert install_hint("plot", upgrade=True) == "pip install --upgrade 'fleetctl[plot]'"
