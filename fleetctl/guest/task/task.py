@@ -21,6 +21,7 @@ from fleetctl.guest.task.chunking import (
 )
 from fleetctl.guest.task.finite import named, without_nan
 from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
+from fleetctl.guest.task.term import Terminated, end_by_term, heed_term, heed_term_no_more
 from fleetctl.guest.task.text import encoder_with, parse, wrong_field
 from fleetctl.guest.task.volumes import Buffers, Storage
 
@@ -67,7 +68,10 @@ class Submitted(BaseException):
 
 
 class Sandbox:
-    """What tasks that share a process share: globals, buffers, the volume."""
+    """What tasks that share a process share: globals, buffers, the volume.
+
+    Parameters are no part of that, and neither are other values of the helpers' names.
+    """
 
     def __init__(self, volumes: list[dict[str, str]]) -> None:
         first = volumes[0] if volumes else {}
@@ -92,19 +96,28 @@ class Sandbox:
             why = "the task has no model endpoint: `template.endpoints: [NAME]` is missing"
             self._namespace[name] = _of_library("fleetctl_llm", name, why)
         self._namespace.update({"SUBMIT": self._submit, "json": known_or_lazy("json")})
+        self._helpers = dict(self._namespace)
+        self._params: dict[str, Any] = {}  # of the task that runs, or ran last
+        self._hidden: dict[str, Any] = {}  # globals of the program that these stand before
 
     def run(self, code: Union[str, CodeType], params: dict[str, Any], emit: Emit) -> int:
-        """Execute one task and return its exit code; globals stay for the next one."""
+        """Execute one task and return its exit code; the program's globals stay for the next one.
+
+        Never returns where the task was ended by TERM.
+        """
         self._emit, self._step = emit, -1
         self._submitted = self._refused = False
         sys.modules["__main__"] = self._module
         try:
             if isinstance(code, str):
-                if "json" in code and isinstance(self._namespace.get("json"), LazyModule):
-                    self._namespace["json"] = imported("json")
+                if "json" in code and isinstance(self._helpers["json"], LazyModule):
+                    self._helpers["json"] = imported("json")
                 code = compile_task(code)
-            self._namespace.update({"params": params, **params})
+            self._hand_out(params)
+            heed_term()
             exec(code, self._namespace)  # noqa: S102 - what a guest is for
+        except Terminated:
+            end_by_term()
         except Submitted:
             return 1 if self._refused else 0
         except SystemExit as error:
@@ -112,7 +125,21 @@ class Sandbox:
         except BaseException as error:
             emit({"e": "error", **describe(error)})
             return 1
+        finally:
+            heed_term_no_more()
         return 1 if self._refused else 0
+
+    def _hand_out(self, params: dict[str, Any]) -> None:
+        """Put a task's parameters into the namespace, in place of those of the task before."""
+        namespace = self._namespace
+        for name in self._params:
+            namespace.pop(name, None)
+        namespace.update(self._hidden)
+        namespace.update(self._helpers)
+        namespace.pop("__warningregistry__", None)  # or what was warned of before is not shown
+        self._hidden = {name: namespace[name] for name in params if name in namespace}
+        self._params = params
+        namespace.update({"params": params, **params})
 
     def _submit(self, *args: Any, **kwargs: Any) -> None:
         """Hand in the task's result and end it. The first one counts, whatever the task catches."""

@@ -21,6 +21,7 @@ from fleetctl.guest.supervision.services.crew import lead
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter, guarded
 from fleetctl.guest.task.serving import CHANNEL, serve
+from fleetctl.guest.task.surroundings import Surroundings
 
 from ..isolation import shortnames, spaces, syscalls
 from . import cleaning, procs
@@ -299,11 +300,12 @@ def _execute(birth: Birth, environment: dict[str, str]) -> None:
 
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
     config = birth.config
+    surroundings = Surroundings(os.environ) if birth.serves else None
     _set_variables(environment)
     sandbox = config["guest_sandbox"]
     code = config["compiled"] or config["code"]
     exit_code = sandbox.run(code, birth.order["params"], _tell)
-    if birth.serves:
+    if surroundings is not None:
 
         def run(line: str) -> int:
             birth.order = json.loads(line)
@@ -311,7 +313,7 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
             _set_variables(_begun(birth))
             return int(sandbox.run(code, birth.order["params"], _tell))
 
-        exit_code = serve(exit_code, run, _tell)
+        exit_code = serve(exit_code, run, _tell, surroundings)
     config["guest_module"].leave(exit_code)
     raise AssertionError  # leave() does not return
 
