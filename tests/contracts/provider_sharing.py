@@ -49,7 +49,7 @@ sys.argv.append("--more")
 sys.stdin = io.StringIO("other")
 sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding="latin-1")
 sys.stderr = io.StringIO()
-report = peek = json = None
+report = peek = None
 limit = limit * 2
 send = SUBMIT
 def SUBMIT(**fields):

@@ -95,8 +95,9 @@ class Sandbox:
         for name in MODEL_HELPERS:
             why = "the task has no model endpoint: `template.endpoints: [NAME]` is missing"
             self._namespace[name] = _of_library("fleetctl_llm", name, why)
-        self._namespace.update({"SUBMIT": self._submit, "json": known_or_lazy("json")})
+        self._namespace["SUBMIT"] = self._submit
         self._helpers = dict(self._namespace)
+        self._namespace["json"] = known_or_lazy("json")
         self._params: dict[str, Any] = {}  # of the task that runs, or ran last
         self._hidden: dict[str, Any] = {}  # globals of the program that these stand before
 
@@ -110,8 +111,8 @@ class Sandbox:
         sys.modules["__main__"] = self._module
         try:
             if isinstance(code, str):
-                if "json" in code and isinstance(self._helpers["json"], LazyModule):
-                    self._helpers["json"] = imported("json")
+                if "json" in code and isinstance(self._namespace.get("json"), LazyModule):
+                    self._namespace["json"] = imported("json")
                 code = compile_task(code)
             self._hand_out(params)
             heed_term()
