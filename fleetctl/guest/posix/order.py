@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fleetctl.guest.journal.ending import timed_out
+from fleetctl.guest.journal.results import NO_FILE
 from fleetctl.guest.task.program import cannot_enter, not_executable, not_found
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,6 +39,7 @@ def posix_order(order: Mapping[str, Any]) -> str:
         "no_directory": _inside(
             cannot_enter(_directory(order), order["workdir"], "No such file or directory")
         ),
+        "odd_result": _inside(NO_FILE.format(sort="no file")),
         "timed_out": _inside(timed_out(timeout_s)),
         "timeout_whole": whole,
         "timeout_fraction": fraction,

@@ -22,7 +22,8 @@ from fleetctl.guest.ship.recompile import table
 GUEST = Path(__file__).parents[1]
 # In the order in which they need each other.
 PARTS = tuple(
-    f"task/{name}.py" for name in ("text", "lazy", "finite", "chunking", "volumes", "term", "task")
+    f"task/{name}.py"
+    for name in ("text", "lazy", "plain", "finite", "chunking", "volumes", "term", "task")
 )
 DRIVER_PARTS = (
     *PARTS,

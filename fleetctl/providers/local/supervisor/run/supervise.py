@@ -25,7 +25,7 @@ from .child import Birth, become, variable
 from .cleaning import Janitor
 from .looking import Looking
 from .reports import record
-from .reports.concluding import conclude, files_left, left_at, read_metrics
+from .reports.concluding import conclude, files_left, left_at, note_odd_result, read_metrics
 from .reports.followers import follow
 from .reports.hearing import Hearing
 from .sandbox import Run, Sandbox
@@ -330,6 +330,7 @@ class RunSupervisor:
         self._hearing.finish(sandbox, run)
         for follower in run.followers:
             follower.take(run.journal, whole=True)
+        note_odd_result(sandbox, run, left)
         run.close_logs()
         limits = {**self._config["limits"], "timeout_s": run.order["timeout_s"]}
         result, ended = conclude(sandbox, run, left, limits)
