@@ -7,7 +7,7 @@ Called when writing a value failed: what is well never comes here.
 
 from __future__ import annotations
 
-from fleetctl.guest.task.plain import Unkeepable, NoRule, key_text, plain, shown
+from fleetctl.guest.task.plain import NoRule, Unkeepable, key_text, plain, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

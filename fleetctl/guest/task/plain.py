@@ -154,11 +154,11 @@ def _array(value: Any) -> Any:
     if not isinstance(dimensions, int) or isinstance(value, type):
         table = getattr(value, "to_dicts", None)
         return _NO if table is None else _counted(value, table)
-    for name in ("tolist", "to_dict", "numpy"):
-        make = getattr(value, name, None)
-        if callable(make):
-            return _counted(value, (lambda: make("records")) if name == "to_dict" else make)
-    return _NO
+    if callable(getattr(value, "tolist", None)):
+        return _counted(value, value.tolist)
+    if callable(getattr(value, "to_dict", None)):
+        return _counted(value, lambda: value.to_dict("records"))
+    return _counted(value, value.numpy) if callable(getattr(value, "numpy", None)) else _NO
 
 
 def _counted(value: Any, make: Any) -> Any:
