@@ -145,6 +145,33 @@ class ProviderOutputs:
         assert [(one.step, one.value) for one in seen.metrics] == [(0, 2.0), (2, 1.0)]
         assert "line 2 of $FLEETCTL_METRICS is not recorded: it is `loss=1`" in seen.message
 
+    @story
+    async def test_a_parameter_too_long_for_a_variable_comes_as_a_file(self, world: World) -> None:
+        text = "wc -c < $TASK_TEXT_FILE; echo ${TASK_TEXT-none} $TASK_A; env true"
+        params = {"text": "it's é\n" * 30_000, "a": 1}
+        ref = await world.start(script(text), params=params)
+        assert (await world.ended(ref)).ok
+        told, size, *rest = (await world.log(ref)).decode().splitlines()
+        assert "$TASK_TEXT_FILE" in told
+        assert (int(size), rest) == (240_000, ["none 1"])
+
+    @story
+    async def test_more_parameters_than_a_program_may_have_come_as_files(
+        self, world: World
+    ) -> None:
+        params = {f"p{number}": "x" * (60_000 + number) for number in range(40)}
+        text = "ls ${TASK_P39_FILE%/*} | wc -l; wc -c < $TASK_P39_FILE; echo ${#TASK_P0}"
+        ref = await world.start(script(text), params=params)
+        assert (await world.ended(ref)).ok
+        files, longest, shortest = map(int, (await world.log(ref)).split()[-3:])
+        assert 20 <= files < 40
+        assert (longest, shortest) == (60_039, 60_000)
+
+    @story
+    async def test_a_python_task_has_long_parameters_as_they_are(self, world: World) -> None:
+        seen = await world.run(python("SUBMIT(n=len(text))"), params={"text": "x" * 200_000})
+        assert seen.result == '{"n":200000}'
+
     # Logs
 
     @story

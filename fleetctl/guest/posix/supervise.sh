@@ -72,6 +72,7 @@ start() {
         esac
         refuse "$not_found"
     else
+        [ -z "$remark" ] || echo "fleetctl: $remark" >>"$log"
         (
             give_secrets
             give_variables

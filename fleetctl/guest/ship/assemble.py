@@ -36,7 +36,7 @@ REMOTE_PARTS = (
     *(f"journal/{name}.py" for name in ("digest", "logfile", "record", "metriclines", "results")),
     *("journal/ending.py", *PARTS, "task/program.py", "metrics/thinning.py", "metrics/numbers.py"),
     *("supervision/processes.py", "supervision/pace.py", "supervision/gpus.py"),
-    *("task/serving.py", "task/surroundings.py"),
+    *("task/serving.py", "task/surroundings.py", "task/parameters.py"),
     *(f"nodes/{name}.py" for name in ("variables", "outcome", "stragglers", "ray", "rayjob")),
     *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
     *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping", "prepare")),

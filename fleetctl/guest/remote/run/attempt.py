@@ -17,6 +17,7 @@ from fleetctl.guest.remote.run.files import odd_remark
 from fleetctl.guest.remote.run.looking import Looking
 from fleetctl.guest.remote.run.output import Output
 from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.task.parameters import remark_on_long
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -160,6 +161,9 @@ class Attempt:
 
     def _start_program(self) -> None:
         order, variables = self.order, self._variables()
+        remark = remark_on_long(order["params"])
+        if remark:
+            self._output.say(remark)
         directory = start_directory(order)
         if order.get("wandb"):
             variables.update(self._looking.trial(order, variables, directory))

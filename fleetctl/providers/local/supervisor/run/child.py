@@ -18,6 +18,7 @@ from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.nodes.rayjob import lead_job
 from fleetctl.guest.supervision.services.crew import lead
+from fleetctl.guest.task.parameters import parameter_texts, parameter_variables
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter, guarded
 from fleetctl.guest.task.serving import CHANNEL, serve
@@ -248,8 +249,10 @@ def _environment(birth: Birth) -> dict[str, str]:
         **order["secrets"],
         **order.get("variables", {}),
     }
-    for name, value in order["params"].items():
-        environment[variable(name)] = value if isinstance(value, str) else json.dumps(value)
+    if birth.config["mode"] == "python":
+        environment.update(parameter_texts(order["params"]))
+    else:
+        environment.update(parameter_variables(order["params"], private))
     if birth.wandb is not None:
         birth.wandb.prepare()
         environment.update(birth.wandb.variables)
@@ -266,20 +269,6 @@ def _begun(birth: Birth) -> dict[str, str]:
         added, birth.arguments = begin(birth.order, root, library, known, _tell)
         environment.update(added)
     return environment
-
-
-def variable(name: str) -> str:
-    """The environment variable of a parameter; asked for once by the supervisor, so that children
-    know.
-    """
-    known = _VARIABLES.get(name)
-    if known is None:
-        known = "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
-        _VARIABLES[name] = known
-    return known
-
-
-_VARIABLES: dict[str, str] = {}
 
 
 def _overwrite(path: str, data: bytes) -> None:
