@@ -25,7 +25,6 @@ from fleetctl.common.text import (
     shorten,
     width,
 )
-from fleetctl.controllers.model import RunState
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import must_find, open_reading
@@ -33,7 +32,11 @@ from fleetctl.views.results import front_of, metric_goals, metric_names, metric_
 from fleetctl.views.tasks import CACHED, OUTDATED
 
 GROUPS = ("metric", "result", "params")  # of columns, in which a bare name is looked for
-STATES = (*(it.value for it in RunState), CACHED, OUTDATED)
+# Of attempts, as controllers/model.py has them, whose import takes longer than reading does.
+STATES = (
+    *("Starting", "Running", "Stopping", "Succeeded", "Failed", "Lost", "Stopped", "Refused"),
+    *(CACHED, OUTDATED),
+)
 LEVELS_MAX, FIELDS_MAX = 4, 64  # of nested objects that become columns
 CELL_CHARACTERS_MAX = 500  # of a table that no terminal cuts
 CELLS_MIN = 16  # of parameters, and of a result: less says nothing, so then a line is too long

@@ -68,7 +68,9 @@ def judge(value: Any) -> tuple[str, str, str]:
         try:
             text = canonical(value)
             size = len(text.encode("utf-8"))
-        except ValueError:  # also of what UTF-8 cannot hold
+        except UnicodeError:
+            return "", "the result is not UTF-8", ""
+        except ValueError:
             copy = ResultCopy()
             value = copy.made(value)
             changed = "; ".join(copy.remarks)

@@ -23,13 +23,14 @@ class Terminated(BaseException):
 
 def heed_term() -> None:
     """Begin, where nothing else takes the signal and this thread may."""
-    owner = os.getpid()
+    if not _forks_known:
+        _forks_known.append(True)
+        # A fork that hangs in a library takes no signal that Python handles.
+        os.register_at_fork(before=_before_fork, after_in_parent=_unblock, after_in_child=_in_fork)
     unwound = False
 
-    def unwind(number: int, _: Any) -> None:
+    def unwind(_number: int, _frame: Any) -> None:
         nonlocal unwound
-        if os.getpid() != owner:
-            _end_by(number)  # a fork of the task
         if not unwound:  # the process and its group are told, and it unwinds once
             unwound = True
             raise Terminated
@@ -44,7 +45,7 @@ def heed_term() -> None:
 
 def heed_term_no_more() -> None:
     """Let the signal end the process at once again, unless the task has taken it over."""
-    if getattr(_signal.getsignal(_signal.SIGTERM), "__name__", "") == UNWIND:
+    if _is_heeded():
         _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
 
 
@@ -52,7 +53,9 @@ def end_by_term() -> NoReturn:
     """End as what the signal has ended, with all output written."""
     for stream in (sys.stdout, sys.stderr):
         flush_stream(stream)
-    _end_by(_signal.SIGTERM)
+    _signal.signal(_signal.SIGTERM, _signal.SIG_DFL)
+    os.kill(os.getpid(), _signal.SIGTERM)
+    os._exit(128 + _signal.SIGTERM)  # where it is blocked
 
 
 def flush_stream(stream: Any) -> None:
@@ -63,10 +66,26 @@ def flush_stream(stream: Any) -> None:
         return  # it cannot be written, and is the task's loss
 
 
-def _end_by(number: int) -> NoReturn:
-    _signal.signal(number, _signal.SIG_DFL)
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)  # where it is blocked
+def _before_fork() -> None:
+    """Python forgets in a fork what signals had come: one that comes now waits in the kernel."""
+    if _is_heeded():
+        _masks.append(_signal.pthread_sigmask(_signal.SIG_BLOCK, {_signal.SIGTERM}))
+
+
+def _in_fork() -> None:
+    heed_term_no_more()
+    _unblock()
+
+
+def _unblock() -> None:
+    if _masks:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, _masks.pop())
+
+
+def _is_heeded() -> bool:
+    return getattr(_signal.getsignal(_signal.SIGTERM), "__name__", "") == UNWIND
 
 
 UNWIND = "unwind_task"
+_forks_known: list[bool] = []
+_masks: list[Any] = []

@@ -14,7 +14,7 @@ import pytest
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.live import progress_text
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.report.results import _fitted
+from fleetctl.cli.report.results import STATES, _fitted
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.text import width
 from fleetctl.controllers.model import Metric, Resource, Run, RunState
@@ -143,6 +143,7 @@ def test_rows_of_some_states_and_some_columns(
 ) -> None:
     metric = {"name": "loss", "goal": "minimize"}
     stored(tmp_path, monkeypatch, failed=RunState.FAILED, metric=metric)
+    assert {*RunState} < {*STATES}
     assert order("--failed") == order("--state", "failed,lost") == [1]
     assert order("--state", "Succeeded", "--sort-by=-lr") == [5, 3, 2]
     assert results("--failed", "--columns", "index,lr")[1] == "INDEX  PARAMS.LR\n1      1\n"

@@ -326,3 +326,14 @@ def test_long_parameters_come_as_files_and_none_of_an_earlier_run_stays(box: Box
         assert "$TASK_TEXT_FILE" in told
         assert (int(size), rest[0]) == (200_000, "none")
         assert rest[1:] == sorted(f"TASK_{name.upper()}" for name in names)
+
+
+def test_a_result_file_that_is_none_is_told_and_does_not_stay(box: Box) -> None:
+    stays = {"reusable": True, "linger_s": 600.0}
+    odd = box.script("mkdir $FLEETCTL_RESULT", **stays)
+    assert odd.parsed.ending is not None
+    assert odd.parsed.ending.ok
+    assert b"fleetctl: the result in $FLEETCTL_RESULT is" in odd.log
+    assert "the result in $FLEETCTL_RESULT is" in odd.parsed.ending.message
+    well = box.script(r"""printf '\357\273\277{"a": 1}' > $FLEETCTL_RESULT""", run="run-1")
+    assert (well.parsed.result, well.log) == ('{"a":1}', b"")
