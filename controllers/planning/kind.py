@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.metrics.curves import Curves
-from fleetctl.controllers.history.retries.retry import FailureAction, FailureRule, Limits
+from fleetctl.controllers.history.retries.retry import (
+    RESULT_INVALID,
+    FailureAction,
+    FailureRule,
+    Limits,
+)
 from fleetctl.controllers.model import CheckpointOrder, ProgressOrder, Run, RunState, WandbTrial
 from fleetctl.controllers.planning.placement import HOUR_S, Candidate, Placement, Spill
 from fleetctl.controllers.planning.plan import Rollout
@@ -26,6 +31,7 @@ from fleetctl.specs.content import NO_PINS, Pins
 
 if TYPE_CHECKING:
     from fleetctl.specs.blocks import placement as blocks
+    from fleetctl.specs.blocks import policies
     from fleetctl.specs.blocks.common import Execution, ParamsFrom
     from fleetctl.specs.blocks.template import Template
 
@@ -368,6 +374,20 @@ def _per_s(*usd_per_hour: float | None) -> float | None:
     return None if first is None else first / HOUR_S
 
 
+# After the user's own rules, which may say otherwise: another attempt would hand in the same.
+_SAME_RESULT = FailureRule("", FailureAction.FAIL_INDEX, reasons=frozenset({RESULT_INVALID}))
+
+
+def _rule_of(rule: policies.FailureRule) -> FailureRule:
+    return FailureRule(
+        name=rule.name or "",
+        action=FailureAction(rule.action),
+        exit_codes=frozenset(rule.on_exit_codes.values) if rule.on_exit_codes else None,
+        negated=bool(rule.on_exit_codes and rule.on_exit_codes.operator == "NotIn"),
+        reasons=frozenset(rule.on_reasons),
+    )
+
+
 def limits_of(spec: Execution, *, backoff_limit_per_index: int | None = None) -> Limits:
     """The retry limits of a running kind's spec as plain data."""
     rules = spec.failure_policy.rules if spec.failure_policy else ()
@@ -382,15 +402,6 @@ def limits_of(spec: Execution, *, backoff_limit_per_index: int | None = None) ->
         backoff_initial_s=backoff.initial_s,
         backoff_max_s=backoff.max_s,
         backoff_factor=backoff.factor,
-        rules=tuple(
-            FailureRule(
-                name=rule.name or "",
-                action=FailureAction(rule.action),
-                exit_codes=frozenset(rule.on_exit_codes.values) if rule.on_exit_codes else None,
-                negated=bool(rule.on_exit_codes and rule.on_exit_codes.operator == "NotIn"),
-                reasons=frozenset(rule.on_reasons),
-            )
-            for rule in rules
-        ),
+        rules=(*(_rule_of(rule) for rule in rules), _SAME_RESULT),
         seed=spec.seed,
     )

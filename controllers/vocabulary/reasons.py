@@ -136,7 +136,7 @@ OF_ATTEMPTS = {
     "NodeLost": "The machine of one of its nodes went away.",
     "NodesNotReady": "Not all of its nodes were ready to begin in time.",
     "RayFailed": "Its Ray cluster did not come up, broke down under the work, or does not answer.",
-    "ResultInvalid": "What it handed in is not a JSON object, or too large.",
+    "ResultInvalid": "What it handed in cannot be kept as a JSON object; it is not tried again.",
     "SandboxClosed": "Its shared sandbox had closed; the unit goes to another one.",
     "SandboxEnded": "Its sandbox was ended from outside.",
     "SandboxFailed": "The provider could not start its sandbox.",

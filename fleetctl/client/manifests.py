@@ -6,12 +6,14 @@ Each holds a checked spec of `fleetctl.specs`; fields are written as in YAML or 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from fleetctl.guest.task.plain import plain
 from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.messages import findings
 from fleetctl.manifest.problems import ManifestErrors, Problem, path_text
@@ -27,7 +29,8 @@ class Declared:
     """A manifest of one kind, checked as it is made. Raises ManifestErrors with all that is wrong.
 
     spec: the fields below `spec`, by their names in YAML or in snake_case; values as YAML has them
-    or models of `fleetctl.specs`.
+    or models of `fleetctl.specs`. Arrays, tuples and numbers of numpy are as good as lists and
+    numbers.
     """
 
     kind: ClassVar[str] = ""
@@ -76,7 +79,7 @@ class Declared:
 
     def _checked(self, model: type[M], data: Mapping[str, Any], where: str) -> M:
         try:
-            return model.model_validate(data)
+            return model.model_validate(_as_in_yaml(data))
         except ValidationError as error:
             whose = (
                 f"{self.kind}({data.get('name', '...')!r})" if where == "metadata" else self.kind
@@ -85,6 +88,27 @@ class Declared:
             raise ManifestErrors(
                 [Problem(whose, 0, 0, path_text(it.subject) + it.problem, it.hint) for it in found]
             ) from None
+
+
+def _as_in_yaml(value: Any) -> Any:
+    """Values of numeric libraries, tuples, paths and so on as SUBMIT takes them; models, and what
+    no rule knows, as they are, for the check to name.
+    """
+    if value is None or isinstance(value, (bool, BaseModel)):
+        return value
+    if isinstance(value, Mapping):
+        return {key: _as_in_yaml(it) for key, it in value.items()}
+    if isinstance(value, (list, tuple, Iterator)):
+        return [_as_in_yaml(it) for it in value]
+    if isinstance(value, Enum):
+        return value.value
+    for sort in (str, int, float):
+        if isinstance(value, sort):  # of numpy, too, whose own are kinds of these
+            return sort(value)
+    try:
+        return _as_in_yaml(plain(value))
+    except TypeError:
+        return value
 
 
 def _dumped(spec: Spec) -> dict[str, object]:

@@ -111,11 +111,66 @@ class ProviderOutputs:
         assert "`loss` is nan" in seen.message
 
     @story
+    async def test_fields_beside_one_that_cannot_be_kept_are_kept(self, world: World) -> None:
+        code = "x = []; x.append(x)\nSUBMIT(x=x, acc=0.5, at=__import__('pathlib').Path('/a'))"
+        seen = await world.run(python(code))
+        assert (seen.ok, seen.infrastructure, seen.reason) == (False, False, "ResultInvalid")
+        assert "field `x`: it holds itself" in seen.message
+        assert seen.result == '{"acc":0.5,"at":"/a"}'
+
+    @pytest.mark.parametrize("odd", ["ln -s $PWD/r.json", "mkdir", "mkfifo"])
+    def test_a_result_file_that_is_none_is_told_in_the_log(self, tmp_path: Path, odd: str) -> None:
+        async def told(_: Any, world: World) -> None:
+            text = f"""echo '{{"acc": 0.9}}' > r.json; {odd} $FLEETCTL_RESULT"""
+            ref = await world.start(script(text))
+            seen = await world.ended(ref)
+            assert (seen.ok, seen.result) == (True, None)
+            assert "the result in $FLEETCTL_RESULT is a" in seen.message
+            assert b"fleetctl: the result in $FLEETCTL_RESULT is a" in await world.log(ref)
+
+        story(told)(self, tmp_path)
+
+    @pytest.mark.parametrize("text", [r'\357\273\277{"a": "\303\251"}', r"\376\377\0{\0}"])
+    def test_a_mark_of_byte_order_is_no_part_of_a_result(self, tmp_path: Path, text: str) -> None:
+        async def told(_: Any, world: World) -> None:
+            seen = await world.run(script(f"printf '{text}' > $FLEETCTL_RESULT"))
+            assert seen.result in ('{"a":"é"}', "{}"), seen.message
+
+        story(told)(self, tmp_path)
+
+    @story
     async def test_a_line_of_metrics_that_is_none_is_said_at_the_end(self, world: World) -> None:
         lines = r"""printf '{"loss": 2}\nloss=1\n{"loss": 1}\n' > $FLEETCTL_METRICS"""
         seen = await world.run(script(f"{lines}; echo '{{}}' > $FLEETCTL_RESULT"))
         assert [(one.step, one.value) for one in seen.metrics] == [(0, 2.0), (2, 1.0)]
         assert "line 2 of $FLEETCTL_METRICS is not recorded: it is `loss=1`" in seen.message
+
+    @story
+    async def test_a_parameter_too_long_for_a_variable_comes_as_a_file(self, world: World) -> None:
+        text = "wc -c < $TASK_TEXT_FILE; echo ${TASK_TEXT-none} $TASK_A; env true"
+        params = {"text": "it's é\n" * 30_000, "a": 1}
+        ref = await world.start(script(text), params=params)
+        assert (await world.ended(ref)).ok
+        told, size, *rest = (await world.log(ref)).decode().splitlines()
+        assert "$TASK_TEXT_FILE" in told
+        assert (int(size), rest) == (240_000, ["none 1"])
+
+    @story
+    async def test_more_parameters_than_a_program_may_have_come_as_files(
+        self, world: World
+    ) -> None:
+        params = {f"p{number}": "x" * (60_000 + number) for number in range(40)}
+        text = "ls ${TASK_P39_FILE%/*} | wc -l; wc -c < $TASK_P39_FILE; echo ${#TASK_P0}"
+        ref = await world.start(script(text), params=params)
+        assert (await world.ended(ref)).ok
+        files, longest, shortest = map(int, (await world.log(ref)).split()[-3:])
+        assert 20 <= files < 40
+        assert (longest, shortest) == (60_039, 60_000)
+
+    @story
+    async def test_a_python_task_has_long_parameters_as_they_are(self, world: World) -> None:
+        seen = await world.run(python("SUBMIT(n=len(text))"), params={"text": "x" * 200_000})
+        assert seen.result == '{"n":200000}'
 
     # Logs
 

@@ -38,6 +38,9 @@ class TestModalFunctions(ProviderSuite):
     test_globals_persist_between_tasks_of_one_sandbox = None
     test_commands_of_one_sandbox_share_its_directory = None
     test_trials_of_one_sandbox_are_kept_apart = None
+    test_a_task_of_a_shared_sandbox_finds_what_a_fresh_one_finds = None
+    test_a_command_of_a_shared_sandbox_has_its_own_parameters_alone = None
+    test_term_unwinds_a_task_whatever_the_one_before_made_of_it = None
     test_an_error_leaves_the_sandbox_open_and_a_death_closes_it = None
     test_a_task_for_a_closed_sandbox_ends_unbegun_through_no_fault_of_its_own = None
     test_stopping_an_idle_sandbox_closes_it = None

@@ -74,6 +74,27 @@ def test_tasks_of_one_container_share_nothing_unless_the_sandbox_is_reused(
     calls_on_modal(tale)
 
 
+def test_a_row_in_a_warm_container_has_its_own_parameters_alone(calls_on_modal: Play) -> None:
+    async def tale(fleet: Fleet) -> None:
+        fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 1})
+        code = (
+            "import os\nseen = globals().get('seen', 0) + 1\n"
+            "limits = globals().get('limit', 100), os.environ.get('TASK_LIMIT')\n"
+            "here = os.path.basename(os.getcwd())\nos.mkdir(str(seen)); os.chdir(str(seen))\n"
+            "SUBMIT(seen=seen, limits=limits, moved=here.isdigit())"
+        )
+        rows = {"tasks": {"items": [{"limit": 5}, {"scale": 2}, {"limit": 7}, {"scale": 3}]}}
+        shared = {"sandbox": {"reuse": "all"}, "parallelism": 1}
+        fleet.apply(calling(code), name="rows", **rows, **shared)
+        await fleet.phase("Succeeded", "rows")
+        found = fleet.results("rows").values()
+        assert [it["seen"] for it in found] == [1, 2, 3, 4]
+        assert [it["limits"] for it in found] == [[5, "5"], [100, None], [7, "7"], [100, None]]
+        assert not any(it["moved"] for it in found)
+
+    calls_on_modal(tale)
+
+
 def test_what_a_task_leaves_running_does_not_meet_the_next_one(calls_on_modal: Play) -> None:
     async def tale(fleet: Fleet) -> None:
         fleet.apply_kind("Function", "embedder", {"provider": "modal", "maxContainers": 1})

@@ -13,6 +13,8 @@ from fleetctl.controllers.model import Run, RunState
 MAX_LIFETIME = "MaxLifetime"
 # The reason of a start that waited too long for all of its nodes: the next one has fewer.
 FEWER_NODES = "FewerNodes"
+# The reason of a run whose result cannot be kept: another attempt would hand in the same.
+RESULT_INVALID = "ResultInvalid"
 ROLL_OVER_MIN_S = 5.0  # below, an attempt has started and saved nothing
 ROLL_OVERS_IDLE_MAX = 3  # in a row without progress; from then on the next one waits
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from fleetctl.common.text import did_you_mean
 from fleetctl.specs.values.quantities import INDEX_MAX
 
+DAY_S = 86400.0
+_DAYS_AGO = {"today": 0, "yesterday": 1}
+_DATE = re.compile(r"\d{4}-\d")  # a duration has no dash
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -43,6 +48,26 @@ def duration_s(text: str) -> float:
     return total
 
 
+def moment(text: str) -> Callable[[float], float]:
+    """Of `now` in seconds since the epoch, the moment that `--since` names: a time ago, as for
+    `duration_s`, or a day or a time of one, in UTC where it names no zone. Raises
+    ArgumentTypeError.
+    """
+    if text in _DAYS_AGO:
+        return lambda now_s: now_s // DAY_S * DAY_S - _DAYS_AGO[text] * DAY_S
+    if not _DATE.match(text):
+        ago_s = duration_s(text)
+        return lambda now_s: now_s - ago_s
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"`{text}` is not a time ({error}); write it as 2026-11-01, 2026-11-01T18:30 or 2h"
+        ) from None
+    at_s = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    return lambda _: at_s
+
+
 def _is_number(text: str) -> bool:
     return text.count(".") <= 1 and any(c.isdigit() for c in text)
 
@@ -51,6 +76,14 @@ def _bad_duration(text: str) -> argparse.ArgumentTypeError:
     return argparse.ArgumentTypeError(
         f"`{text}` is not a time; write it as 45s, 5m, 2h, 7d or a number of seconds"
     )
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression. Raises ArgumentTypeError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a regular expression: {error}") from None
 
 
 class Indexes:

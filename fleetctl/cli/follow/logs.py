@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fleetctl.cli.command.flags import Parser, add_labels
-from fleetctl.cli.command.values import count, duration_s, indexes
+from fleetctl.cli.command.values import count, indexes, moment, pattern
 from fleetctl.cli.follow.logs_select import Pick, ending, pick_of
 from fleetctl.cli.follow.logs_stream import NodeStreams
 from fleetctl.cli.follow.supervise import detached
@@ -26,19 +26,22 @@ from fleetctl.views.tasks import CACHED, Task
 PAGE = """\
 KIND/NAME [KIND/NAME ...] | [KIND] -l LABELS
     [-f] [--index 3,7-9 | --stage NAME] [--node N] [--failed] [--tail N]
-    [--since TIME] [--timestamps] [--attempt N] [--service NAME] [--build]
+    [--since TIME] [--grep PATTERN] [--timestamps] [--attempt N] [--service NAME]
+    [--build]
 
 Show what tasks printed, the newest attempt of each, in the order of their indexes.
 Every line begins with [index/attempt], of a stage with its name, of several nodes
 with the node, [train/2 n1], and of several objects with their names; --no-prefix
 leaves that out. Lines are dated to about a second, remote ones by their
-coming here.
+coming here. With -f bars and dots show as they grow: a terminal shows their newest
+state, a program gets the bytes (without a prefix while one task runs).
 
 examples:
   fleetctl logs job/chunks -f
   fleetctl logs job/chunks --failed --tail 50
   fleetctl logs sweep/lr --index 3,7-9 --attempt 1
   fleetctl logs job/chunks --since 10m --timestamps
+  fleetctl logs job/chunks --grep 'loss|nan' --since yesterday
   fleetctl logs jobs -l team=rlm --failed --tail 5
   fleetctl logs job/chunks --index 3 --service ollama
   fleetctl logs job/chunks --build -f
@@ -64,7 +67,13 @@ def parser(verb: str) -> Parser:
         "-p", "--previous", action="store_true", help="the attempt before the newest of each task"
     )
     made.add_argument(
-        "--since", type=duration_s, metavar="TIME", help="only lines of the last 45s, 5m, 2h, 7d"
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="only lines of the last 45s, 5m, 2h, 7d, or since 2026-11-01, yesterday (UTC)",
+    )
+    made.add_argument(
+        "--grep", type=pattern, metavar="PATTERN", help="only lines that this expression is in"
     )
     made.add_argument("--timestamps", action="store_true", help="when each line came, in UTC")
     made.add_argument("--no-prefix", action="store_true", help="lines as the tasks wrote them")

@@ -133,6 +133,8 @@ class Follower:
         if name not in self._open:
             self._open[name] = self._pick.stream(self._place, seen, task, self._screen)
         if task.run.state not in LIVE_STATES:
+            if self._open[name].waits(self._screen):
+                return
             stream = self._open.pop(name)
             stream.drain()
             stream.finish()
@@ -141,7 +143,10 @@ class Follower:
 
     def drain(self) -> int:
         """Print what the open streams have; how many are open."""
-        for stream in self._open.values():
+        streams = [it for it in self._open.values() if not it.waits(self._screen)]
+        for stream in streams:
             stream.drain()
+        for stream in streams:
+            stream.show_unfinished(alone=len(self._open) == 1)
         self._screen.flush()
         return len(self._open)

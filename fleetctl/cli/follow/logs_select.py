@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ class Pick(NamedTuple):
     stage: str = ""
     node: int | None = None  # None = all that there are
     service: str = ""  # whose output, in place of the work's
+    grep: re.Pattern[str] | None = None  # what lines must have
 
     @property
     def single(self) -> int | None:
@@ -83,13 +85,14 @@ class Pick(NamedTuple):
                 label=safe(label),
                 node=None if alone else node,
                 service=self.service,
+                grep=self.grep,
             )
 
         return NodeStreams(stream, only=self.node)
 
 
 def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
-    since_s = None if args.since is None else now_s - args.since
+    since_s = None if args.since is None else args.since(now_s)
     return Pick(
         args.index,
         args.failed,
@@ -102,6 +105,7 @@ def pick_of(args: Namespace, now_s: float, *, several: bool) -> Pick:
         args.stage or "",
         args.node,
         args.service or "",
+        args.grep,
     )
 
 

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections import deque
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fleetctl.cli.output.render import Screen
@@ -15,7 +16,8 @@ from fleetctl.views.logs import log_exists, past_s, read_bytes, read_times
 if TYPE_CHECKING:
     from fleetctl.stores.read.rows import RunRow
 
-# A line without end is cut into pieces of this size, so that it needs no memory.
+# A line without end is cut into pieces of this size on a terminal, and told in such pieces to a
+# program, so that it needs no memory.
 LINE_BYTES_MAX = 64 * 1024
 # Colours, and what progress bars send to draw over what they drew. All else is shown as an escape.
 _DECORATION = re.compile(r"\x1b\[[0-9;]*[mKA]")
@@ -73,6 +75,17 @@ class NodeStreams:
         for stream in self._open:
             stream.drain()
 
+    def show_unfinished(self, *, alone: bool) -> None:
+        """As of each; alone: no other run prints."""
+        for stream in self._open:
+            stream.show_unfinished(alone=alone and len(self._open) == 1)
+
+    def waits(self, screen: Screen) -> bool:
+        """Whether another one's line must end before this may print."""
+        return screen.part_of is not None and all(
+            screen.part_of is not stream and not stream.prefixed for stream in self._open
+        )
+
     def finish(self) -> None:
         """Print what is left of last lines that have no end."""
         for stream in self._open:
@@ -87,7 +100,8 @@ class NodeStreams:
 
 class LogStream:
     """Remembers how far the log is printed. label: the task, and its object where there are
-    several; node: which, where there are several; service: whose output, in place of the work's.
+    several; node: which, where there are several; service: whose output, in place of the work's;
+    grep: what lines must have to be printed.
     """
 
     def __init__(
@@ -103,8 +117,10 @@ class LogStream:
         label: str = "",
         node: int | None = None,
         service: str = "",
+        grep: re.Pattern[str] | None = None,
     ) -> None:
-        self._label, self._node, self._prefixed = label, node, prefixed
+        self._grep = grep
+        self._label, self._node, self.prefixed = label, node, prefixed
         self._service = service
         self.empty = True
         self._place = state_dir
@@ -115,7 +131,9 @@ class LogStream:
         self._times: list[tuple[int, float]] = []
         self._offset = 0
         self._line_at = 0  # where the line that is read now begins
-        self._partial = b""
+        self._partial = b""  # of the line that is read now, what is not printed
+        self._told = 0  # bytes of that line that a program has got
+        self._drawn = ""  # of that line, as it stands on the terminal
         self._skipping: deque[tuple[str, bytes]] | None = (
             None if tail is None else deque(maxlen=tail)
         )
@@ -146,7 +164,7 @@ class LogStream:
             self._offset, self.empty = offset, False
             if self._dating.any:
                 self._times = read_times(*log, node=which, service=self._service)
-            self._line_at = offset - len(data) - len(self._partial)
+            self._line_at = offset - len(data) - len(self._partial) - self._told
             self._take(data)
         if self._skipping is not None:
             kept, self._skipping = self._skipping, None
@@ -155,38 +173,91 @@ class LogStream:
             for line in kept:
                 print_line(self._screen, *line)
 
+    def show_unfinished(self, *, alone: bool) -> None:
+        """Print what there is of a line without an end: bars and dots show as they grow. alone: no
+        other stream prints, whose lines would break one that has no prefix.
+        """
+        prefix = self._prefix() if self._partial and self._grep is None else None
+        if prefix is None or not (alone or self.prefixed or self._screen.out_is_terminal):
+            return
+        if self._screen.out_is_terminal:
+            self._draw(prefix)
+        else:
+            self._tell(prefix)
+
     def finish(self) -> None:
         """Print what is left of a last line that has no end."""
-        if self._partial:
+        if self._partial or self._told:
             self._line(self._partial)
             self._partial = b""
 
     def _take(self, data: bytes) -> None:
         *lines, self._partial = (self._partial + data).split(b"\n")
         for line in lines:
+            told = self._told
             self._line(line)
-            self._line_at += len(line) + 1
+            self._line_at += told + len(line) + 1
+        if len(self._partial) <= LINE_BYTES_MAX or self._grep is not None:
+            return
+        if self._screen.out_is_terminal:
+            self._cut()
+        elif self._skipping is None and (prefix := self._prefix()) is not None:
+            self._tell(prefix)
+
+    def _cut(self) -> None:
         while len(self._partial) > LINE_BYTES_MAX:
-            if self._screen.out_is_terminal and b"\r" in self._partial:
+            if b"\r" in self._partial:
                 # A bar that was drawn over and over: its last state is all that one would see.
                 self._partial = self._partial[self._partial.rindex(b"\r") :]
-                continue
-            self._line(self._partial[:LINE_BYTES_MAX])
-            self._line_at += LINE_BYTES_MAX
-            self._partial = self._partial[LINE_BYTES_MAX:]
+                if len(self._partial) <= LINE_BYTES_MAX:
+                    return
+            size = whole_letters(self._partial[:LINE_BYTES_MAX])
+            self._line(self._partial[:size])
+            self._line_at += size
+            self._partial = self._partial[size:]
 
     def _line(self, line: bytes) -> None:
-        prefix = f"{self.name} " if self._prefixed else ""
-        if self._dating.any:
-            at_s = self._times[bisect_right(self._times, (self._line_at, float("inf"))) - 1][1]
-            if self._dating.since_s is not None and at_s < self._dating.since_s:
-                return
-            if self._dating.timestamps:
-                prefix += f"{timestamp(at_s)} "
+        """line: what is not printed of it."""
+        told, self._told, self._drawn = self._told, 0, ""
+        prefix = self._prefix()
+        if prefix is None or (self._grep is not None and not self._grep.search(_text(line))):
+            return
         if self._skipping is not None:
             self._skipping.append((prefix, line))
+        elif told:
+            self._screen.part(self, line + b"\n", prefix=prefix.encode(), ends=True)
         else:
             print_line(self._screen, prefix, line)
+
+    def _prefix(self) -> str | None:
+        """What stands before the line that is read now; None for one that is left out."""
+        prefix = f"{self.name} " if self.prefixed else ""
+        if not self._dating.any:
+            return prefix
+        at_s = self._times[bisect_right(self._times, (self._line_at, float("inf"))) - 1][1]
+        if self._dating.since_s is not None and at_s < self._dating.since_s:
+            return None
+        return f"{prefix}{timestamp(at_s)} " if self._dating.timestamps else prefix
+
+    def _tell(self, prefix: str) -> None:
+        """Hand a program the bytes that there are, up to the last whole letter."""
+        size = whole_letters(self._partial)
+        if size:
+            self._screen.part(self, self._partial[:size], prefix=prefix.encode())
+            self._told += size
+            self._partial = self._partial[size:]
+
+    def _draw(self, prefix: str) -> None:
+        """The newest state, as wide as the terminal."""
+        whole = self._partial[: whole_letters(self._partial)]
+        text = prefix + safe(_drawn(_text(whole)).expandtabs(8))
+        if text != self._drawn or not self._screen.draws_output:
+            self._drawn = text
+            width = get_terminal_size().columns - 1
+            head, tail = text[: len(prefix)], text[len(prefix) :]
+            room = max(1, width - len(head) - 1)
+            shown = text if len(text) <= width else f"{head}…{tail[-room:]}"
+            self._screen.redraw_output(shown)
 
 
 def print_line(screen: Screen, prefix: str, line: bytes) -> None:
@@ -194,10 +265,24 @@ def print_line(screen: Screen, prefix: str, line: bytes) -> None:
     a program.
     """
     if screen.out_is_terminal:
-        text = line.decode("utf-8", "replace")
+        text = _text(line)
         screen.data(f"{prefix}{safe(_drawn(text).expandtabs(8))}")
     else:
         screen.raw(prefix.encode() + line + b"\n")
+
+
+def whole_letters(data: bytes) -> int:
+    """How many of the bytes come before a last letter of UTF-8 that is not whole."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 != 0x80:
+            size = 4 if byte >= 0xF0 else 3 if byte >= 0xE0 else 2 if byte >= 0xC0 else 1
+            return len(data) - back if size > back else len(data)
+    return len(data)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _drawn(text: str) -> str:

@@ -9,6 +9,8 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.install import install_hint
 
+INT_MAX = (1 << 63) - 1  # of a column of whole numbers
+
 
 def write_parquet(columns: Sequence[str], rows: Sequence[Sequence[object]], screen: Screen) -> None:
     if screen.out_is_terminal:
@@ -28,14 +30,18 @@ def write_parquet(columns: Sequence[str], rows: Sequence[Sequence[object]], scre
 
 
 def uniform(values: list[object]) -> list[object]:
-    """A column has one type: numbers become floats together, and all else that is mixed, and every
-    list and object, is JSON text.
+    """A column has one type: numbers become floats together, and all else that is mixed, every
+    list and object, and whole numbers of more than 64 bits, are JSON text.
     """
+    if any(isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX for value in values):
+        return [None if value is None else _as_text(value) for value in values]
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) <= 1 and not kinds & {list, dict}:
         return values
     if kinds == {int, float}:
         return [None if value is None else float(value) for value in values]  # type: ignore[arg-type]
-    return [
-        value if value is None or isinstance(value, str) else json.dumps(value) for value in values
-    ]
+    return [None if value is None else _as_text(value) for value in values]
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

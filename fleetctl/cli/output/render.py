@@ -58,7 +58,8 @@ class Screen:
         self.talk_is_terminal = talk_is_terminal
         self.out_colour = forced or (colour and out_is_terminal)
         self.talk_colour = forced or (colour and talk_is_terminal)
-        self._line_open = False
+        self._drawn_on: TextIO | None = None  # the stream that ends in a line to be drawn over
+        self.part_of: object = None  # whose line without an end stands last in the output
         self._text_waits = False
 
     def data(self, text: str) -> None:
@@ -68,11 +69,31 @@ class Screen:
 
     def piece(self, text: str) -> None:
         """A part of a long document; the caller writes its own line ends."""
+        self._end_part()
         self.out.write(text)
         self._text_waits = True
 
     def raw(self, data: bytes) -> None:
         """Bytes as they are, to a program that reads us."""
+        self._end_part()
+        self._write(data)
+
+    def part(self, owner: object, data: bytes, *, prefix: bytes, ends: bool = False) -> None:
+        """The next bytes of a line of `owner`, to a program that reads us; the prefix stands before
+        them where its line is not the last one of the output.
+        """
+        if self.part_of is not owner:
+            self._end_part()
+            data = prefix + data
+        self._write(data)
+        self.part_of = None if ends else owner
+
+    def _end_part(self) -> None:
+        if self.part_of is not None:
+            self.part_of = None
+            self._write(b"\n")
+
+    def _write(self, data: bytes) -> None:
         buffer = getattr(self.out, "buffer", None)
         if buffer is None:
             self.out.write(data.decode("utf-8", "replace"))
@@ -128,15 +149,30 @@ class Screen:
 
     def redraw(self, text: str) -> None:
         """One line of progress that the next one replaces; for terminals only."""
-        self.talk_stream.write(f"\r\x1b[2K{text}")
-        self.talk_stream.flush()
-        self._line_open = True
+        self._draw(self.talk_stream, text)
+
+    def redraw_output(self, text: str) -> None:
+        """The same for a line of what was asked for, which has no end yet."""
+        if self._drawn_on is not self.out:
+            self.close_line()
+        self._draw(self.out, text)
+
+    def _draw(self, stream: TextIO, text: str) -> None:
+        stream.write(f"\r\x1b[2K{text}")
+        stream.flush()
+        self._drawn_on = stream
 
     def close_line(self) -> None:
         """End a redrawn line, so that what follows starts on its own."""
-        if self._line_open:
-            self.talk_stream.write("\r\x1b[2K")
-            self._line_open = False
+        if self._drawn_on is not None:
+            self._drawn_on.write("\r\x1b[2K")
+            self._drawn_on.flush()
+            self._drawn_on = None
+
+    @property
+    def draws_output(self) -> bool:
+        """Whether a line of the output that has no end yet stands there."""
+        return self._drawn_on is self.out
 
     def status(self, word: str) -> str:
         """A status word, coloured where colour is wanted. For the last step before printing."""

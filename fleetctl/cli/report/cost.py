@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
-from fleetctl.cli.command.values import duration_s
+from fleetctl.cli.command.values import moment
 from fleetctl.cli.output.grid import (
     GridColumn,
     hint_at_others,
@@ -145,7 +145,10 @@ def parser(verb: str) -> Parser:
         "--by", type=_by, default="job", metavar="WHAT", help="job, kind, provider or label=KEY"
     )
     made.add_argument(
-        "--since", type=duration_s, metavar="TIME", help="only what was spent in the last 7d, 12h"
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="only what was spent in the last 7d, or since 2026-11-01",
     )
     add_all_namespaces(made)
     add_output(made, "table", "csv", "json")
@@ -159,7 +162,7 @@ def _by(text: str) -> str:
 
 
 def run(args: Namespace, screen: Screen) -> int:
-    since_s = None if args.since is None else SystemClock().now_s() - args.since
+    since_s = None if args.since is None else args.since(SystemClock().now_s())
     namespace = within(args)
     with open_asking(home()) as asking:
         groups = spent(asking, args.by, since_s=since_s, namespace=namespace)

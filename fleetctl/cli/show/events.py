@@ -6,7 +6,7 @@ import json
 from argparse import Namespace
 
 from fleetctl.cli.command.flags import Parser, add_all_namespaces, add_output
-from fleetctl.cli.command.values import duration_s, one_of
+from fleetctl.cli.command.values import moment, one_of
 from fleetctl.cli.output.render import Screen
 from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.common.clock import SystemClock
@@ -45,7 +45,10 @@ def parser(verb: str) -> Parser:
     made.add_argument("object", nargs="?", metavar="KIND/NAME", help="of this object only")
     made.add_argument("--for", dest="of", metavar="KIND/NAME", help="the same, as kubectl has it")
     made.add_argument(
-        "--since", type=duration_s, metavar="TIME", help="not older than this, such as 1h"
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="not before this: 1h, yesterday, 2026-11-01",
     )
     made.add_argument(
         "--types", type=_types, default=(), metavar="TYPES", help="Normal, Warning or both"
@@ -72,7 +75,7 @@ def run(args: Namespace, screen: Screen) -> int:
     if args.watch and args.output == "csv":
         raise UsageError("--watch and -o csv do not go together", hint="`-o json` is a line each")
     now_s = SystemClock().now_s()
-    since_s = 0.0 if args.since is None else now_s - args.since
+    since_s = 0.0 if args.since is None else args.since(now_s)
     with open_reading(home()) as reading:
         wanted = target(args.object or args.of, args.namespace) if args.object or args.of else None
         past = reading.events_of_gone(wanted, since_s=since_s) if wanted and args.deleted else []

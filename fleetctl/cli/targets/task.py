@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from argparse import Namespace
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from fleetctl.common.errors import NotFound, Refused, UsageError
 from fleetctl.common.text import and_more, did_you_mean, safe
 from fleetctl.controllers.model import LIVE_STATES, RunState
 from fleetctl.guest.nodes.names import node_name
+from fleetctl.guest.task.parameters import long_variables, parameter_texts
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds.registry import KINDS, unit_called
 from fleetctl.views.kinds import Target
@@ -212,16 +212,13 @@ def _secrets(template: Mapping[str, object], namespace: str, reading: Reading) -
 
 def _env(template: Mapping[str, object], task: Task) -> dict[str, str]:
     """What the task's own variables are, save secrets: those never enter the store."""
-    params = parsed(task.run.params)
+    texts = parameter_texts(parsed(task.run.params))
+    for name in long_variables(texts):  # the task has them as files
+        del texts[name]
     return {
         **{name: str(value) for name, value in mapping(template.get("env")).items()},
         "FLEETCTL_RUN": task.run.name,
         "FLEETCTL_ATTEMPT": str(task.run.attempt),
         "JOB_COMPLETION_INDEX": str(task.run.index),
-        **{
-            "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper(): (
-                value if isinstance(value, str) else json.dumps(value)
-            )
-            for name, value in params.items()
-        },
+        **texts,
     }

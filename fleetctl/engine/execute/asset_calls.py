@@ -107,4 +107,6 @@ def _function(state: State, track: Track, backend: Backend, secrets: Resolve) ->
     template = placed(whole, namespace)
     found = secrets(template.secrets, namespace) if template.secrets else Found()
     order = order_of(name, namespace, spec)
-    return FunctionAsset(order, template, found.values, tuple(found.refs), server_of(spec))
+    return FunctionAsset(
+        order, template, found.beside(template.env), tuple(found.refs), server_of(spec)
+    )

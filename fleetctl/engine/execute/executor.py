@@ -287,7 +287,7 @@ class Effects:
             template_hash=_hash(run, whole),
             params=json.loads(run.params),
             reusable=policy.reuse is None or used < policy.reuse,
-            secrets=found.values,
+            secrets=found.beside(template.env),
             secret_refs=found.refs,
             handle=run.handle or (box.last.handle if box is not None and shared else ""),
             function=function,

@@ -28,6 +28,10 @@ class Found:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     refs: tuple[str, ...] = ()
 
+    def beside(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The values whose names `env` does not have: it goes before them, as in Kubernetes."""
+        return {name: value for name, value in self.values.items() if name not in env}
+
 
 REASON_MISSING = "SecretMissing"  # why a start waits
 SECRET_BYTES_MAX = 64 * 1024

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fleetctl.controllers.history.retries.retry import rolls_over
+from fleetctl.controllers.history.retries.retry import RESULT_INVALID, rolls_over
 from fleetctl.controllers.model import Checkpoints, Metric, Run, RunState, Saved
 from fleetctl.controllers.planning.kind import outdated, superseded
 from fleetctl.engine.hurry import freed
@@ -88,9 +88,8 @@ class Records:
         track = work.track
         run = self._charges.ended(track, run, track.calls.get(run.name))
         latest = track.latest.pop(run.name, {})
-        score = score_of(work.controller, run, result, lambda: latest)
-        if run.state is not RunState.SUCCEEDED:
-            result = None
+        whole = result if run.state is RunState.SUCCEEDED else None
+        score = score_of(work.controller, run, whole, lambda: latest)
         work.history.ended(
             run,
             score=score,
@@ -107,8 +106,9 @@ class Records:
             self._state.owner_of.pop(run.name, None)
             freed(self._state, run.provider)
         self._changed[run.name] = run
-        self._results[run.name] = result
-        self._remember(work, run, result, latest)
+        # Of a result that cannot be kept whole, the fields that can are no result, but are shown.
+        self._results[run.name] = result if run.reason == RESULT_INVALID else whole
+        self._remember(work, run, whole, latest)
         unit, ended = KINDS[track.resource.kind].unit, run.state.value
         called = unit_called(track.resource.kind, run.index, run.params)
         if run.state in (RunState.FAILED, RunState.LOST):

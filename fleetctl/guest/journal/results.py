@@ -11,13 +11,15 @@ import stat
 
 from fleetctl.guest.journal.digest import sha256
 from fleetctl.guest.journal.metriclines import shown
-from fleetctl.guest.task.finite import without_nan
+from fleetctl.guest.task.finite import ResultCopy
+from fleetctl.guest.task.plain import Unkeepable
 from fleetctl.guest.task.text import canonical, parse_as_python, quote
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Optional
 
+RESULT_INVALID = "ResultInvalid"  # the reason of a run whose result cannot be kept whole
 RESULT_BYTES_MAX = 256 * 1024
 RESULT_DEPTH_MAX = 32
 METRICS_READ_BYTES_MAX = 1024 * 1024  # a poll
@@ -35,7 +37,7 @@ def parse_result(data: bytes) -> tuple[Any, str]:
     if len(data) > RESULT_BYTES_MAX:
         return None, too_big(len(data))
     try:
-        return parse_as_python(data.decode("utf-8")), ""
+        return parse_as_python(_decoded(data)), ""
     except UnicodeError:
         return None, f"{_FILE} is not UTF-8; it must be {_EXAMPLE}"
     except RecursionError:
@@ -44,6 +46,12 @@ def parse_result(data: bytes) -> tuple[Any, str]:
         if not data.strip():
             return None, f"{_FILE} is empty; it must be {_EXAMPLE}"
         return None, f"{_FILE} is not JSON ({error}): it begins `{shown(data)}`; {_RIGHT}"
+
+
+def _decoded(data: bytes) -> str:
+    """Its text, without the mark that some editors and shells begin a file with."""
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    return data.decode("utf-16" if wide else "utf-8-sig")
 
 
 def judge(value: Any) -> tuple[str, str, str]:
@@ -59,15 +67,18 @@ def judge(value: Any) -> tuple[str, str, str]:
     try:
         try:
             text = canonical(value)
+            size = len(text.encode("utf-8"))
+        except UnicodeError:
+            return "", "the result is not UTF-8", ""
         except ValueError:
-            value, changed = without_nan(value)
+            copy = ResultCopy()
+            value = copy.made(value)
+            changed = "; ".join(copy.remarks)
             text = canonical(value)
-        size = len(text.encode("utf-8"))
-    except UnicodeError:
-        return "", "the result is not UTF-8", ""
+            size = len(text.encode("utf-8"))
     except RecursionError:
         return "", _TOO_DEEP, ""
-    except ValueError as error:
+    except (ValueError, Unkeepable) as error:
         return "", f"the result is not JSON: {error}", ""
     if size > RESULT_BYTES_MAX:
         return "", too_big(size), ""
@@ -99,6 +110,30 @@ def read_file(directory: int, name: str, offset: int, limit: int) -> Optional[by
         return _read(handle, offset, limit + 1)
     finally:
         os.close(handle)
+
+
+def odd_result(path: str) -> str:
+    """How the result file of a task is none that is read; "" where it is one or is missing."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return ""
+    if stat.S_ISREG(mode):
+        return ""
+    sort = next((name for holds, name in _SORTS if holds(mode)), "no file")
+    return NO_FILE.format(sort=sort)
+
+
+def remove_result(path: str) -> None:
+    """So that the next task of a sandbox does not hand in the last one's."""
+    try:
+        os.unlink(path)
+    except (IsADirectoryError, PermissionError):  # of a directory, on Linux and elsewhere
+        import shutil
+
+        shutil.rmtree(path, ignore_errors=True)
+    except OSError:
+        return
 
 
 def read_below(
@@ -141,7 +176,14 @@ def _deeper_than(value: Any, limit: int) -> bool:
     return True
 
 
+_SORTS = (
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
 _FILE = "the result in $FLEETCTL_RESULT"
+NO_FILE = f"{_FILE} is {{sort}}, which is not read: no result is kept; it must be a file"
 _EXAMPLE = 'an object such as {"loss": 0.5}'
 _RIGHT = f"it must be {_EXAMPLE}"
 _TOO_DEEP = f"the result is nested more than {RESULT_DEPTH_MAX} deep"

@@ -28,7 +28,8 @@ from typing import Any, Dict, Iterator, List, Optional
 MARKER = "_COMPLETE.json"
 HASHED_BYTES_MAX = 64 * 1024 * 1024  # the hash of a larger file would hold up the training
 
-_stop: Optional[threading.Event] = None
+_stop = threading.Event()
+_stops = ""  # the run that it is of: tasks that share a process each have a signal of their own
 
 
 def latest() -> Optional[Path]:
@@ -73,9 +74,11 @@ def stop_requested() -> bool:
     which has `signalBeforeStopSeconds` to save and leave. The first call belongs into the main
     thread.
     """
-    global _stop
-    if _stop is None:
-        stop = _stop = threading.Event()
+    global _stop, _stops
+    run = "%s/%s" % (os.environ.get("FLEETCTL_RUN"), os.environ.get("FLEETCTL_ATTEMPT"))
+    if _stops != run:
+        stop = threading.Event()
+        _stop, _stops = stop, run
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
     return _stop.is_set()
 

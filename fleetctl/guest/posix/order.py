@@ -10,11 +10,13 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
 from fleetctl.guest.journal.ending import timed_out
+from fleetctl.guest.journal.results import NO_FILE
+from fleetctl.guest.task.parameters import long_variables, parameter_texts, remark_on_long
 from fleetctl.guest.task.program import cannot_enter, not_executable, not_found
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,6 +40,8 @@ def posix_order(order: Mapping[str, Any]) -> str:
         "no_directory": _inside(
             cannot_enter(_directory(order), order["workdir"], "No such file or directory")
         ),
+        "remark": remark_on_long(order["params"]),
+        "odd_result": _inside(NO_FILE.format(sort="no file")),
         "timed_out": _inside(timed_out(timeout_s)),
         "timeout_whole": whole,
         "timeout_fraction": fraction,
@@ -77,14 +81,27 @@ def _variables(order: Mapping[str, Any]) -> list[str]:
         "JOB_COMPLETION_INDEX": str(order["index"]),
     }
     values |= {volume["variable"]: volume["mount"] for volume in order["volumes"]}
-    for name, value in order["params"].items():
-        text = value if isinstance(value, str) else json.dumps(value)
-        values["TASK_" + re.sub("[^A-Za-z0-9]", "_", name).upper()] = text
+    texts = parameter_texts(order["params"])
+    found = long_variables(texts)
+    values |= {name: text for name, text in texts.items() if name not in found}
     exports = [f"export {name}={shlex.quote(text)}" for name, text in values.items()]
+    exports += ['rm -rf "$state/files/long"', *_long(texts, found)]
     files = {"PARAMS": "params.json", "RESULT": "result.json", "METRICS": "metrics.jsonl"}
     return exports + [
         f'export FLEETCTL_{name}="$state/files/{file}"' for name, file in files.items()
     ]
+
+
+def _long(texts: Mapping[str, str], found: list[str]) -> Iterator[str]:
+    """Parameters that come as files; `printf` is a part of the shell, and takes texts of any
+    length.
+    """
+    if found:
+        yield 'mkdir -p "$state/files/long"'
+    for name in found:
+        file = f'"$state/files/long/{name}"'
+        yield f"printf %s {shlex.quote(texts[name])} >{file}"
+        yield f"export {name}_FILE={file}"
 
 
 def _odd(order: Mapping[str, Any]) -> list[str]:

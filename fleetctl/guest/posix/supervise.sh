@@ -72,6 +72,7 @@ start() {
         esac
         refuse "$not_found"
     else
+        [ -z "$remark" ] || echo "fleetctl: $remark" >>"$log"
         (
             give_secrets
             give_variables
@@ -221,11 +222,14 @@ conclude() {
         if [ -f files/result.json ] && [ ! -L files/result.json ]; then
             encode head -c 262145 files/result.json
             printf '{"e":"result",%s}\n' "$encoded" >>"$journal"
+        elif [ -e files/result.json ] || [ -L files/result.json ]; then
+            message="$odd_result"
+            echo "fleetctl: $message" >>"$log"
         fi
     fi
     # Each program that is started costs as much as all of this file.
-    if [ -e files/result.json ] || [ -e files/metrics.jsonl ]; then
-        rm -f files/result.json files/metrics.jsonl
+    if [ -e files/result.json ] || [ -L files/result.json ] || [ -e files/metrics.jsonl ]; then
+        rm -rf files/result.json files/metrics.jsonl
     fi
     if [ "$reusable" = true ] && [ -z "$ending" ]; then
         open=true

@@ -22,7 +22,8 @@ from fleetctl.guest.ship.recompile import table
 GUEST = Path(__file__).parents[1]
 # In the order in which they need each other.
 PARTS = tuple(
-    f"task/{name}.py" for name in ("text", "lazy", "finite", "chunking", "volumes", "task")
+    f"task/{name}.py"
+    for name in ("text", "lazy", "plain", "finite", "chunking", "volumes", "term", "task")
 )
 DRIVER_PARTS = (
     *PARTS,
@@ -34,7 +35,8 @@ DRIVER_PARTS = (
 REMOTE_PARTS = (
     *(f"journal/{name}.py" for name in ("digest", "logfile", "record", "metriclines", "results")),
     *("journal/ending.py", *PARTS, "task/program.py", "metrics/thinning.py", "metrics/numbers.py"),
-    *("supervision/processes.py", "supervision/pace.py", "supervision/gpus.py", "task/serving.py"),
+    *("supervision/processes.py", "supervision/pace.py", "supervision/gpus.py"),
+    *("task/serving.py", "task/surroundings.py", "task/parameters.py"),
     *(f"nodes/{name}.py" for name in ("variables", "outcome", "stragglers", "ray", "rayjob")),
     *(f"metrics/{name}.py" for name in ("protobuf", "events", "files", "printed", "followed")),
     *(f"checkpoints/{name}.py" for name in ("disk", "formats", "keeping", "prepare")),

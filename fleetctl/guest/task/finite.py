@@ -1,15 +1,17 @@
-"""What JSON cannot hold and programs write all the same: NaN and infinities, the loss of a training
-that diverged. In a result they become null, and whoever hands them in is told which; a metric has
-their names in journals, which `float` reads.
+"""Copies a value into what JSON can hold, and says what became of what it cannot: NaN and
+infinities, the loss of a training that diverged, become null; what no rule knows becomes its repr.
+A metric that is not finite has its name in journals, which `float` reads.
 
 Called when writing a value failed: what is well never comes here.
 """
 
 from __future__ import annotations
 
+from fleetctl.guest.task.plain import NoRule, Unkeepable, key_text, plain, shown
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional, Union
+    from typing import Any, Union
 
 NODES_MAX = 256 * 1024  # a result with more cannot be kept anyway
 NAMED_MAX = 3
@@ -18,38 +20,75 @@ NAMED_MAX = 3
 NAMES = ("NaN", "Infinity", "-Infinity")
 
 
-class TooMuch(Exception):
-    """More than could be a result."""
+class ResultCopy:
+    """One copy of a value. remarks: sentences about what stands for something else."""
 
+    def __init__(self) -> None:
+        self._null: list[str] = []
+        self._other: list[str] = []
+        self._left = 0
 
-def without_nan(value: Any, plain: Optional[Callable[[Any], Any]] = None) -> tuple[Any, str]:
-    """(a copy in which null stands for each number that is not finite, a sentence that names them
-    or ""). plain: makes an ordinary value of one that JSON does not know, or raises TypeError.
-    """
-    found: list[str] = []
-    left = [NODES_MAX]
+    @property
+    def remarks(self) -> list[str]:
+        texts = (
+            (self._null, ", which JSON cannot hold: kept as null"),
+            (self._other, ": kept as its repr"),
+        )
+        return [_named(found) + text for found, text in texts if found]
 
-    def copied(one: Any, path: str, above: tuple[int, ...]) -> Any:
-        left[0] -= 1
-        if left[0] < 0 or id(one) in above:
-            raise TooMuch
-        if isinstance(one, dict):
-            below = (*above, id(one))
-            return {key: copied(it, f"{path}.{key}", below) for key, it in one.items()}
-        if isinstance(one, (list, tuple)):
-            below = (*above, id(one))
-            return [copied(it, f"{path}[{place}]", below) for place, it in enumerate(one)]
-        if plain is not None and not isinstance(one, (str, int, float, type(None))):
-            one = plain(one)
-        if isinstance(one, float) and one - one != 0:
-            found.append(f"`{path.lstrip('.') or 'it'}` is {one}")
+    def made(self, one: Any, path: str = "") -> Any:
+        """path: of the value, for people. Raises Unkeepable."""
+        self._left = NODES_MAX
+        try:
+            return self._made(one, path, ())
+        except RecursionError:
+            raise Unkeepable(f"it is nested more than {DEPTH_MAX} deep") from None
+
+    def _made(self, one: Any, path: str, above: tuple[int, ...]) -> Any:
+        """above: ids of what holds it."""
+        self._left -= 1
+        if self._left < 0:
+            raise Unkeepable(f"more than {NODES_MAX} values")
+        if id(one) in above:
+            raise Unkeepable("it holds itself")
+        if len(above) > DEPTH_MAX:
+            raise Unkeepable(f"it is nested more than {DEPTH_MAX} deep")
+        if one is None or isinstance(one, (bool, int)):
+            return one
+        if isinstance(one, str):
+            return whole_text(one)
+        if isinstance(one, float):
+            if one - one == 0:
+                return one
+            self._null.append(f"`{path.lstrip('.') or 'it'}` is {float(one)}")
             return None
-        return one
+        return self._made_of_parts(one, path, (*above, id(one)))
 
+    def _made_of_parts(self, one: Any, path: str, below: tuple[int, ...]) -> Any:
+        if isinstance(one, dict):
+            parts = ((_key(key), it) for key, it in one.items())
+            return {key: self._made(it, f"{path}.{key}", below) for key, it in parts}
+        if isinstance(one, (list, tuple)):
+            return [self._made(it, f"{path}[{at}]", below) for at, it in enumerate(one)]
+        try:
+            found = plain(one)
+        except NoRule as error:
+            self._other.append(f"`{path.lstrip('.') or 'it'}` is {error}")
+            return whole_text(shown(one))
+        except Unkeepable:
+            raise
+        except Exception as error:  # what its own methods make of it
+            raise Unkeepable(f"a value of type {type(one).__name__}: {error!r}") from None
+        return self._made(found, path, below)
+
+
+def whole_text(text: str) -> str:
+    """Halves of surrogate pairs, as decoding by `surrogateescape` leaves them, as escapes."""
     try:
-        return copied(value, "", ()), _sentence(found)
-    except (TooMuch, RecursionError, TypeError):
-        return value, ""  # it fails again where it is written, and says why
+        text.encode("utf-8")
+    except UnicodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
 
 
 def named(value: float) -> Union[float, str]:
@@ -59,8 +98,14 @@ def named(value: float) -> Union[float, str]:
     return NAMES[0] if value != value else NAMES[1] if value > 0 else NAMES[2]
 
 
-def _sentence(found: list[str]) -> str:
-    if not found:
-        return ""
+def _key(key: Any) -> Any:
+    found = key_text(key)
+    return whole_text(found) if isinstance(found, str) else found
+
+
+def _named(found: list[str]) -> str:
     more = f" and {len(found) - NAMED_MAX} more like it" if len(found) > NAMED_MAX else ""
-    return f"{', '.join(found[:NAMED_MAX])}{more}, which JSON cannot hold: kept as null"
+    return ", ".join(found[:NAMED_MAX]) + more
+
+
+DEPTH_MAX = 32  # of a result

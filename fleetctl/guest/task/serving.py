@@ -11,23 +11,30 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Tuple
 
+    from fleetctl.guest.task.surroundings import Surroundings
+
 CHANNEL = 3  # the descriptor on which a task and its supervisor talk
 RECEIVE_BYTES = 1024 * 1024
 
 
-def serve(exit_code: int, run: Callable[[str], int], tell: Callable[[dict[str, Any]], None]) -> int:
+def serve(
+    exit_code: int,
+    run: Callable[[str], int],
+    tell: Callable[[dict[str, Any]], None],
+    surroundings: Surroundings,
+) -> int:
     """Run task after task until the supervisor hangs up; the last exit code.
 
     exit_code: of the task that has just ended. run: runs what a line of the supervisor orders, and
-    returns its exit code. tell: says an event to the supervisor.
+    returns its exit code. tell: says an event to the supervisor. surroundings: as they were before
+    the first task.
     """
     import _socket
 
     channel = _socket.socket(fileno=os.dup(CHANNEL))
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     while True:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        surroundings.withdraw()
         os.dup2(null, 1)
         os.dup2(null, 2)
         tell({"e": "done", "exit": exit_code})
@@ -38,6 +45,7 @@ def serve(exit_code: int, run: Callable[[str], int], tell: Callable[[dict[str, A
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.close(output)
+        surroundings.restore()
         exit_code = run(line)
 
 

@@ -19,9 +19,11 @@ from fleetctl.guest.task.chunking import (
     grep,
     peek,
 )
-from fleetctl.guest.task.finite import named, without_nan
+from fleetctl.guest.task.finite import ResultCopy, named
 from fleetctl.guest.task.lazy import FILE_NAME, LazyModule, imported, known_or_lazy
-from fleetctl.guest.task.text import encoder_with, parse, wrong_field
+from fleetctl.guest.task.plain import Unkeepable, plain
+from fleetctl.guest.task.term import Terminated, end_by_term, heed_term, heed_term_no_more
+from fleetctl.guest.task.text import encoder_with, parse
 from fleetctl.guest.task.volumes import Buffers, Storage
 
 TYPE_CHECKING = False  # `typing` costs more to import than a short task does
@@ -67,7 +69,10 @@ class Submitted(BaseException):
 
 
 class Sandbox:
-    """What tasks that share a process share: globals, buffers, the volume."""
+    """What tasks that share a process share: globals, buffers, the volume.
+
+    Parameters are no part of that, and neither are other values of the helpers' names.
+    """
 
     def __init__(self, volumes: list[dict[str, str]]) -> None:
         first = volumes[0] if volumes else {}
@@ -91,10 +96,17 @@ class Sandbox:
         for name in MODEL_HELPERS:
             why = "the task has no model endpoint: `template.endpoints: [NAME]` is missing"
             self._namespace[name] = _of_library("fleetctl_llm", name, why)
-        self._namespace.update({"SUBMIT": self._submit, "json": known_or_lazy("json")})
+        self._namespace["SUBMIT"] = self._submit
+        self._helpers = dict(self._namespace)
+        self._namespace["json"] = known_or_lazy("json")
+        self._params: dict[str, Any] = {}  # of the task that runs, or ran last
+        self._hidden: dict[str, Any] = {}  # globals of the program that these stand before
 
     def run(self, code: Union[str, CodeType], params: dict[str, Any], emit: Emit) -> int:
-        """Execute one task and return its exit code; globals stay for the next one."""
+        """Execute one task and return its exit code; the program's globals stay for the next one.
+
+        Never returns where the task was ended by TERM.
+        """
         self._emit, self._step = emit, -1
         self._submitted = self._refused = False
         sys.modules["__main__"] = self._module
@@ -103,8 +115,11 @@ class Sandbox:
                 if "json" in code and isinstance(self._namespace.get("json"), LazyModule):
                     self._namespace["json"] = imported("json")
                 code = compile_task(code)
-            self._namespace.update({"params": params, **params})
+            self._hand_out(params)
+            heed_term()
             exec(code, self._namespace)  # noqa: S102 - what a guest is for
+        except Terminated:
+            end_by_term()
         except Submitted:
             return 1 if self._refused else 0
         except SystemExit as error:
@@ -112,7 +127,21 @@ class Sandbox:
         except BaseException as error:
             emit({"e": "error", **describe(error)})
             return 1
+        finally:
+            heed_term_no_more()
         return 1 if self._refused else 0
+
+    def _hand_out(self, params: dict[str, Any]) -> None:
+        """Put a task's parameters into the namespace, in place of those of the task before."""
+        namespace = self._namespace
+        for name in self._params:
+            namespace.pop(name, None)
+        namespace.update(self._hidden)
+        namespace.update(self._helpers)
+        namespace.pop("__warningregistry__", None)  # or what was warned of before is not shown
+        self._hidden = {name: namespace[name] for name in params if name in namespace}
+        self._params = params
+        namespace.update({"params": params, **params})
 
     def _submit(self, *args: Any, **kwargs: Any) -> None:
         """Hand in the task's result and end it. The first one counts, whatever the task catches."""
@@ -124,11 +153,11 @@ class Sandbox:
             raise Submitted
         self._submitted = True
         problem, text, changed = check_result(value)
+        if text:
+            self._emit({"e": "result", "json": text})
         if problem:
             self._refused = True
             self._emit({"e": "error", "reason": "ResultInvalid", "message": f"SUBMIT: {problem}"})
-        else:
-            self._emit({"e": "result", "json": text})
         if changed:
             self._remark(f"SUBMIT: {changed}")
         raise Submitted
@@ -164,36 +193,62 @@ def compile_task(code: str) -> CodeType:
     return compile(code, FILE_NAME, "exec", dont_inherit=True)
 
 
-def check_result(value: Any) -> tuple[str, str, str]:
-    """(what is wrong or "", the value as JSON text in ASCII, what was changed in it or "")."""
-    changed = ""
+def check_result(value: dict[str, Any]) -> tuple[str, str, str]:
+    """(what is wrong or "", the value as JSON text in ASCII, what was changed in it or "").
+
+    Where something is wrong, the text has the other fields, and is "" where there are none.
+    """
     try:
+        text = _encode(value)
+    except Exception:  # also what the methods of a value raise
+        return _fields_that_fit(value)
+    # An escape of a surrogate may be a lone one, which no UTF-8 has.
+    if len(text) > RESULT_BYTES_MAX or _is_too_deep(text, RESULT_DEPTH_MAX) or "\\ud" in text:
+        return _fields_that_fit(value)
+    return "", text, ""
+
+
+def _fields_that_fit(value: dict[str, Any]) -> tuple[str, str, str]:
+    """As `check_result`, with each field on its own."""
+    copy, texts, problems = ResultCopy(), {}, []
+    for key, one in value.items():
         try:
-            text = _encode(value)
-        except ValueError:
-            value, changed = without_nan(value, _scalar)
-            text = _encode(value)
-    except (TypeError, ValueError, RecursionError, OverflowError) as error:
-        reason = ": ".join(filter(None, [wrong_field(value, _encode), str(error)]))
-        return f"the result cannot be written as JSON ({reason})", "", ""
-    if len(text) > RESULT_BYTES_MAX:
-        return (
-            (
-                f"the result has {len(text)} bytes; at most {RESULT_BYTES_MAX} are kept"
-                " (write large data to a volume and submit its path)"
-            ),
-            "",
-            "",
+            text = _encode(copy.made(one, key))
+            if _is_too_deep(text, RESULT_DEPTH_MAX - 1):
+                raise Unkeepable(f"it is nested more than {RESULT_DEPTH_MAX} deep")
+            texts[key] = f"{_encode(copy.made(key))}: {text}"
+        except Unkeepable as error:
+            problems.append(f"field `{key}`: {error}")
+    size = sum(map(len, texts.values())) + 2 * len(texts)
+    if size > RESULT_BYTES_MAX:
+        problems.append(
+            f"it has {size} bytes, and at most {RESULT_BYTES_MAX} are kept"
+            f" (write large data to a volume and submit its path), so {_without_large(texts)}"
         )
+    kept = "{" + ", ".join(texts.values()) + "}" if texts else ""
+    problem = ""
+    if problems:
+        problem = f"the result cannot be kept whole ({'; '.join(problems)})"
+    return problem, kept, "; ".join(copy.remarks)
+
+
+def _without_large(texts: dict[str, str]) -> str:
+    """Leave out the largest fields until the others fit; names them."""
+    left = []
+    while texts and sum(map(len, texts.values())) + 2 * len(texts) > RESULT_BYTES_MAX:
+        largest = max(texts, key=lambda key: len(texts[key]))
+        left.append(f"field `{largest}` ({len(texts.pop(largest))} bytes)")
+    return f"{', '.join(left)} is left out"
+
+
+def _is_too_deep(text: str, levels: int) -> bool:
     # With fewer brackets than levels there is no need to look; most results have a few.
-    if text.count("[") + text.count("{") > RESULT_DEPTH_MAX and _too_deep(text):
-        return f"the result is nested more than {RESULT_DEPTH_MAX} deep", "", ""
-    return "", text, changed
+    return text.count("[") + text.count("{") > levels and _too_deep(text, levels)
 
 
-def _too_deep(text: str) -> bool:
+def _too_deep(text: str, levels: int) -> bool:
     try:
-        return depth(parse(text)) > RESULT_DEPTH_MAX
+        return depth(parse(text)) > levels
     except (RecursionError, ValueError):
         return True
 
@@ -288,28 +343,22 @@ def _exit_code(error: SystemExit) -> int:
 
 
 def _number(name: str, value: Any, sort: Callable[[Any], Any]) -> Any:
-    try:
-        return sort(value)
-    except (TypeError, ValueError, OverflowError):
-        wanted = "a whole number" if sort is int else "a number"
-        text = repr(value)
-        text = text if len(text) <= 60 else text[:60] + "…"
-        raise TypeError(f"report: `{name}` is {text}; it must be {wanted}") from None
-
-
-def _scalar(value: Any) -> Any:
-    """Numbers of numeric libraries, one value each; anything else is no JSON."""
-    item = getattr(value, "item", None)
-    if item is not None and getattr(value, "ndim", None) == 0:
-        return item()
-    raise TypeError(f"a value of type {type(value).__name__}")
+    for make in (sort, lambda one: sort(plain(one))):
+        try:
+            return make(value)
+        except (TypeError, ValueError, OverflowError):
+            continue
+    wanted = "a whole number" if sort is int else "a number"
+    text = repr(value)
+    text = text if len(text) <= 60 else text[:60] + "…"
+    raise TypeError(f"report: `{name}` is {text}; it must be {wanted}")
 
 
 _OURS = check_result.__code__.co_filename
 
 
 # Made once: an encoder made for each result would touch more memory than the result itself.
-_encode = encoder_with(_scalar)
+_encode = encoder_with(plain)
 
 
 def _nothing(_: dict[str, Any]) -> None:

@@ -41,6 +41,7 @@ _DOUBTFUL: tuple[Callable[[Spec], Iterator[Finding]], ...] = (
     programs.never_run,
     images.doubtful,
     metrics.doubtful,
+    environments.doubtful,
 )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from fleetctl.controllers.trials.command import MACROS
+from fleetctl.guest.task.parameters import variable
 from fleetctl.manifest.checks import works
-from fleetctl.manifest.checks.variables import variable
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
 from fleetctl.specs.kinds.sweep import SweepSpec

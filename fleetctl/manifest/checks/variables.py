@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from fleetctl.guest.task.parameters import long_variables, parameter_texts, variable
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path
@@ -29,6 +30,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         yield from _of_a_secret(spec)
         return
     yield from _of_services(spec)
+    yield from _one_variable(spec)
     environments = list(works.environments(spec))
     if not environments:
         return
@@ -53,6 +55,40 @@ def wrong(spec: Spec) -> Iterator[Finding]:
                 )
 
 
+def doubtful(spec: Spec) -> Iterator[Finding]:
+    """Parameters that come as files, the first row of each name."""
+    if not any(list(works.values_of(spec, name)) for name in ("command", "script")):
+        return
+    told: set[str] = set()
+    for at, row in works.rows(spec):
+        texts = parameter_texts(row)
+        found = set(long_variables(texts))
+        for name in row:
+            of_it = variable(name)
+            if of_it in found and of_it not in told:
+                told.add(of_it)
+                path: Path = (*at, name)
+                size = len(texts[of_it].encode("utf-8", "surrogatepass"))
+                message = f" has {size:,} bytes, too long for an environment variable"
+                hint = f"the program finds it in the file that `${of_it}_FILE` names"
+                yield Finding(path, path, message, hint, at_key=True)
+
+
+def _one_variable(spec: Spec) -> Iterator[Finding]:
+    """Names of one row that are one variable: a program would see the value of the last alone."""
+    told: set[frozenset[str]] = set()
+    for at, row in works.rows(spec):
+        first: dict[str, str] = {}
+        for name in row:
+            other = first.setdefault(variable(name), name)
+            pair = frozenset((name, other))
+            if other != name and pair not in told:
+                told.add(pair)
+                path: Path = (*at, name)
+                message = f" is the variable `{variable(name)}`, and so is `{other}`"
+                yield Finding(path, path, message, "name one of them otherwise", at_key=True)
+
+
 def _of_services(spec: Spec) -> Iterator[Finding]:
     """A service may have another home than the task, and other parameters."""
     for at, service in works.services(spec):
@@ -73,11 +109,6 @@ def _of_a_secret(spec: SecretSpec) -> Iterator[Finding]:
         if name == INDEX or _OURS.fullmatch(name):
             message = f": `{name}` is set for every task by fleetctl itself"
             yield Finding(path, path[:2], message, "name it otherwise", at_key=True)
-
-
-def variable(name: str) -> str:
-    """As the guests name the variable of a parameter."""
-    return "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
 
 
 def _may_run_here(spec: Spec) -> bool:

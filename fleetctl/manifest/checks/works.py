@@ -87,6 +87,19 @@ def _boxed(spec: Spec) -> tuple[Path, Template | FunctionSpec | None]:
     return TEMPLATE, template_of(spec)
 
 
+def rows(spec: Spec) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """What one unit is given, where the file says it: each item, or the names that all have, with
+    no values.
+    """
+    if isinstance(spec, SweepSpec):
+        yield ("spec", "search", "parameters"), dict.fromkeys(spec.search.parameters or (), "")
+    elif isinstance(spec, BatchJobSpec) and spec.tasks is not None:
+        if spec.tasks.matrix:
+            yield ("spec", "tasks", "matrix"), dict.fromkeys(spec.tasks.matrix, "")
+        for number, item in enumerate(spec.tasks.items or ()):
+            yield ("spec", "tasks", "items", number), item
+
+
 def parameters(spec: Spec) -> Iterator[tuple[Path, str]]:
     """Each name of a parameter once, where it is first given."""
     if isinstance(spec, SweepSpec):

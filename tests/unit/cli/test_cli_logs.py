@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import io
+import re
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fleetctl.cli.follow.logs_stream import LINE_BYTES_MAX, UNDATED, Dating, LogStream
+from fleetctl.cli.command.values import moment
+from fleetctl.cli.follow.logs_stream import (
+    LINE_BYTES_MAX,
+    UNDATED,
+    Dating,
+    LogStream,
+    NodeStreams,
+)
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.render import Screen
 from fleetctl.common.clock import SystemClock
@@ -35,11 +46,15 @@ class World:
         self.log.parent.mkdir(parents=True)
 
     def stream(
-        self, *, tail: int | None = None, prefixed: bool = True, dating: Dating = UNDATED
+        self,
+        *,
+        tail: int | None = None,
+        prefixed: bool = True,
+        dating: Dating = UNDATED,
+        grep: re.Pattern[str] | None = None,
     ) -> LogStream:
-        return LogStream(
-            self.home, "u", RUN, self.screen, tail=tail, prefixed=prefixed, dating=dating
-        )
+        how: dict[str, Any] = {"prefixed": prefixed, "dating": dating, "grep": grep}
+        return LogStream(self.home, "u", RUN, self.screen, tail=tail, **how)
 
     def append(self, data: bytes) -> None:
         with self.log.open("ab") as log:
@@ -102,16 +117,134 @@ def test_what_comes_after_a_tail_is_printed_whole(tmp_path: Path) -> None:
     assert world.printed() == b"c\nd\ne\n"
 
 
-def test_a_line_without_end_is_cut_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    endless = b"x" * (3 * LINE_BYTES_MAX + 5)
-    world.append(endless)
+def test_on_a_terminal_a_line_without_end_is_cut_between_letters(tmp_path: Path) -> None:
+    world = World(tmp_path, terminal=True)
+    endless = "é" * LINE_BYTES_MAX
+    world.append(b"x" + endless.encode())
     stream = world.stream(prefixed=False)
     stream.drain()
     stream.finish()
-    lines = world.printed().split(b"\n")[:-1]
-    assert max(len(line) for line in lines) == LINE_BYTES_MAX
-    assert b"".join(lines) == endless
+    lines = world.printed().decode().split("\n")[:-1]
+    assert len(lines) > 1
+    assert "".join(lines) == "x" + endless
+
+
+@pytest.mark.parametrize("tail", [None, 1])
+def test_a_program_gets_a_long_line_whole(tmp_path: Path, tail: int | None) -> None:
+    line = b"x" + "é".encode() * 10 * LINE_BYTES_MAX + b"\n"
+    for prefix in (b"", b"[3/2] "):
+        world = World(tmp_path / str(len(prefix)))
+        stream = world.stream(prefixed=bool(prefix), tail=tail)
+        for at in range(0, len(line), 100_001):
+            world.append(line[at : at + 100_001])
+            if tail is None:
+                stream.drain()
+        stream.drain()
+        assert world.printed() == prefix + line
+
+
+def test_bars_and_dots_reach_a_program_as_they_grow(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    stream = world.stream()
+    for data, printed in (
+        (b"one\n\r1/9", b"[3/2] one\n[3/2] \r1/9"),
+        (b"\r2/9\xc3", b"[3/2] one\n[3/2] \r1/9\r2/9"),
+        (b"\xa9\nend", b"[3/2] one\n[3/2] \r1/9\r2/9\xc3\xa9\n[3/2] end"),
+    ):
+        world.append(data)
+        stream.drain()
+        stream.show_unfinished(alone=True)
+        assert world.printed() == printed
+    stream.finish()
+    assert world.printed() == printed + b"\n"
+
+
+def test_a_terminal_shows_the_newest_state_of_a_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    world = World(tmp_path, terminal=True)
+    stream = world.stream()
+    world.append(b"\r1/9\r2/9")
+    stream.drain()
+    stream.show_unfinished(alone=False)
+    stream.show_unfinished(alone=False)
+    assert world.printed() == b"\r\x1b[2K[3/2] 2/9"
+    world.append(b"\r" + b"." * 20 + b"!")
+    stream.drain()
+    stream.show_unfinished(alone=False)
+    assert world.printed().decode().endswith("\r\x1b[2K[3/2] …...........!")
+    world.append(b"\rdone\n")
+    stream.drain()
+    assert world.printed().endswith(b"\r\x1b[2K[3/2] done\n")
+
+
+@pytest.mark.parametrize(
+    ("prefixed", "seen"),
+    [(False, b".....\nother\n"), (True, b"[3/2] ...\n[3/2] other\n[3/2] ..\n")],
+)
+def test_lines_of_others_do_not_break_one_that_has_no_prefix(
+    tmp_path: Path, prefixed: bool, seen: bytes
+) -> None:
+    world, other = World(tmp_path / "a"), World(tmp_path / "b")
+    other.screen = world.screen
+    logs = [world.stream(prefixed=prefixed), other.stream(prefixed=prefixed)]
+    streams = [NodeStreams(lambda *_, log=log, **__: log, only=0) for log in logs]
+
+    def turn() -> None:
+        for one in [it for it in streams if not it.waits(world.screen)]:
+            one.drain()
+            one.show_unfinished(alone=True)
+
+    world.append(b"...")
+    turn()
+    other.append(b"other\n")
+    turn()
+    world.append(b"..\n")
+    turn()
+    turn()
+    assert world.printed() == seen
+
+
+def test_of_several_without_a_prefix_whole_lines_alone_are_printed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    stream = world.stream(prefixed=False)
+    world.append(b"one\ntw")
+    stream.drain()
+    stream.show_unfinished(alone=False)
+    assert world.printed() == b"one\n"
+
+
+def test_grep_shows_the_lines_that_have_the_expression(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.append(b"epoch 1 loss=0.5\nsaving\nepoch 2 loss=nan")
+    stream = world.stream(prefixed=False, grep=re.compile(r"loss=(nan|0)"))
+    stream.drain()
+    stream.show_unfinished(alone=True)
+    stream.finish()
+    assert world.printed() == b"epoch 1 loss=0.5\nepoch 2 loss=nan\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("2026-11-01", "2026-11-01T00:00:00+00:00"),
+        ("2026-11-01T18:30", "2026-11-01T18:30:00+00:00"),
+        ("2026-11-01T18:30:05+02:00", "2026-11-01T16:30:05+00:00"),
+        ("today", "2026-11-28T00:00:00+00:00"),
+        ("yesterday", "2026-11-27T00:00:00+00:00"),
+        ("2h", "2026-11-28T08:00:00+00:00"),
+    ],
+)
+def test_since_takes_a_time_ago_or_a_date(text: str, at: str) -> None:
+    now_s = datetime.fromisoformat("2026-11-28T10:00:00+00:00").timestamp()
+    assert moment(text)(now_s) == datetime.fromisoformat(at).timestamp()
+
+
+@pytest.mark.parametrize("text", ["2026-13-01", "2026-1", "noon", "5x"])
+def test_since_refuses_what_is_no_time(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
+        moment(text)
 
 
 def test_lines_are_dated_by_the_marks_beside_the_log(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from fleetctl.cli.main import guarded
 from fleetctl.cli.output.live import progress_text
 from fleetctl.cli.output.render import Screen
-from fleetctl.cli.report.results import _fitted
+from fleetctl.cli.report.results import STATES, _fitted
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.text import width
 from fleetctl.controllers.model import Metric, Resource, Run, RunState
@@ -46,7 +47,13 @@ def test_a_metric_that_is_spelled_otherwise_is_found_in_describe(
     assert "Reported:    epoch, val/loss (trial 0); did you mean `val/loss`?" in out.getvalue()
 
 
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **aim: object) -> None:
+def stored(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failed: RunState = RunState.SUCCEEDED,
+    **aim: object,
+) -> None:
+    """failed: the state of trial 1."""
     monkeypatch.setenv("FLEETCTL_HOME", str(tmp_path / "home"))
     status = {
         "observedGeneration": 1, "phase": "Succeeded", "total": 4, "unwantedIndexes": "0", **aim,
@@ -60,7 +67,8 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **aim: object) -> No
             name, params = f"r-{index}", json.dumps({"lr": index, "note": "x" * 50})
             run = Run(name, "u", index, 1, RunState.STARTING, "local", name, "t", params, "p", 6.0)
             store.runs.begin([run])
-            done = replace(run, state=RunState.SUCCEEDED, started_at_s=6.0, ended_at_s=8.5)
+            state = RunState.SUCCEEDED if index != 1 else failed
+            done = replace(run, state=state, started_at_s=6.0, ended_at_s=8.5)
             result = (
                 None if loss is None else json.dumps({"loss": loss, "lr": index, "text": "y" * 90})
             )
@@ -128,6 +136,42 @@ def test_an_order_that_there_is_not_says_which_there_are(sweep: None) -> None:
     code, out, talk = results("--sort-by", "result.los")
     assert (code, out) == (2, "") and "did you mean `result.loss`?" in talk
     assert results("--best", "--sort-by", "index")[0] == 2
+
+
+def test_rows_of_some_states_and_some_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric = {"name": "loss", "goal": "minimize"}
+    stored(tmp_path, monkeypatch, failed=RunState.FAILED, metric=metric)
+    assert {*RunState} < {*STATES}
+    assert order("--failed") == order("--state", "failed,lost") == [1]
+    assert order("--state", "Succeeded", "--sort-by=-lr") == [5, 3, 2]
+    assert results("--failed", "--columns", "index,lr")[1] == "INDEX  PARAMS.LR\n1      1\n"
+    assert results("--columns", "index,result.loss", "-o", "csv")[1].splitlines() == [
+        "index,result.loss", "1,", "2,0.25", "3,3.0", "5,0.125",
+    ]  # fmt: skip
+    rows = json.loads(results("--columns", "result.loss", "--top", "2", "-o", "json")[1])
+    assert rows == [{"result.loss": None}, {"result.loss": 0.25}]
+    code, _, talk = results("--columns", "index,los")
+    assert code == 2 and "no row has a field `los`" in talk
+    code, _, talk = results("--state", "succeded")
+    assert code == 2 and "did you mean `Succeeded`?" in talk
+    assert results("--state", "Refused") == (
+        0, "", "no trial of sweep/x is Refused\n",
+    )  # fmt: skip
+
+
+def test_a_table_cuts_long_cells_with_a_mark_and_other_formats_do_not(sweep: None) -> None:
+    store = open_store(Path(os.environ["FLEETCTL_HOME"]), SystemClock())
+    with store.transaction():
+        run = Run("r-9", "u", 9, 1, RunState.STARTING, "local", "r-9", "t",
+                  json.dumps({"prompt": "p" * 200_000}), "p", 6.0)  # fmt: skip
+        store.runs.begin([run])
+        store.runs.advance(replace(run, state=RunState.SUCCEEDED))
+    store.close()
+    long = results("--sort-by=-index", "--top", "1")[1].splitlines()[1]
+    assert len(long) < 600 and "ppp…" in long
+    assert "p" * 200_000 in results("-o", "csv")[1]
 
 
 def test_a_row_is_one_line_of_a_terminal() -> None:

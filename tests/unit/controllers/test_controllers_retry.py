@@ -13,6 +13,8 @@ from fleetctl.controllers.history.retries.retry import (
     spent,
 )
 from fleetctl.controllers.model import Run, RunState
+from fleetctl.controllers.planning.kind import limits_of
+from fleetctl.specs.kinds.batchjob import BatchJobSpec
 
 FAILED = Run(
     name="r",
@@ -55,6 +57,18 @@ def test_the_same_seed_gives_the_same_wait_and_another_seed_another() -> None:
 def test_tasks_that_fail_together_do_not_return_together() -> None:
     waits = {wait_s(Limits(), 1, replace(FAILED, index=index)) for index in range(20)}
     assert len(waits) == 20
+
+
+def test_a_result_that_cannot_be_kept_is_not_tried_again_unless_a_rule_says_so() -> None:
+    invalid = replace(FAILED, reason="ResultInvalid", exit_code=1)
+    spec = BatchJobSpec.model_validate({"tasks": {"completions": 1}, "template": {"script": "x"}})
+    assert failure_action(limits_of(spec), invalid) is FailureAction.FAIL_INDEX
+    assert failure_action(limits_of(spec), FAILED) is FailureAction.COUNT
+    rule = {"action": "Count", "onReasons": ["ResultInvalid"]}
+    tolerant = spec.model_validate(
+        {**spec.model_dump(by_alias=True, exclude_unset=True), "failurePolicy": {"rules": [rule]}}
+    )
+    assert failure_action(limits_of(tolerant), invalid) is FailureAction.COUNT
 
 
 def test_a_lost_run_restarts_without_backoff() -> None:

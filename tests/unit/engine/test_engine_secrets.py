@@ -135,6 +135,16 @@ async def test_a_run_gets_the_values_and_no_record_does() -> None:
         assert VALUE not in dump
 
 
+async def test_env_goes_before_a_secret_of_the_same_name() -> None:
+    found = {"KEY": VALUE, "OTHER": "other"}
+    async with Fleet(secrets=lambda _names, _namespace: Found(found)) as fleet:
+        job = job_with_secret()
+        job["template"] |= {"env": {"KEY": "of-env"}}
+        await fleet.apply("BatchJob", "job", job)
+        order = fleet.local.orders[fleet.local.run(0)]
+        assert (order.secrets, order.template.env) == ({"OTHER": "other"}, {"KEY": "of-env"})
+
+
 async def test_a_run_waits_for_its_secret_and_starts_once_there_is_word_of_it() -> None:
     found: dict[str, str] = {}
 

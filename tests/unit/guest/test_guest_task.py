@@ -87,17 +87,18 @@ def test_globals_persist_also_those_set_before_a_submit(
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("SUBMIT(a={1, 2})", "field `a`"),
         (f"SUBMIT(text='x' * {RESULT_BYTES_MAX})", "volume"),
         ("x = []\nfor _ in range(40):\n    x = [x]\nSUBMIT(x=x)", "deep"),
-        ("x = []; x.append(x)\nSUBMIT(x=x)", "field `x`"),
+        ("x = []; x.append(x)\nSUBMIT(x=x)", "field `x`: it holds itself"),
+        ("SUBMIT(weights=b'x' * 200_000)", "field `weights`: 200000 bytes"),
+        ("class Odd:\n    def __repr__(self): 1 / 0\nSUBMIT(odd=Odd())", "repr fails"),
     ],
 )
 def test_a_result_that_json_cannot_hold_fails_the_task_and_says_which(
     task: Teller, code: str, says: str
 ) -> None:
-    assert task.run(code) == 1
-    assert task.result is None
+    assert task.run(f"{code[:-1]}, acc=0.93)") == 1
+    assert task.result == {"acc": 0.93}
     assert task.error["reason"] == "ResultInvalid"
     assert says in task.error["message"]
 
@@ -120,6 +121,75 @@ def test_a_number_that_json_cannot_hold_is_null_and_said(
     assert says in capsys.readouterr().err
 
 
+EVERYDAY = """
+import collections, dataclasses, datetime, decimal, enum, pathlib, types, uuid
+class Color(enum.Enum):
+    RED = "red"
+@dataclasses.dataclass
+class Point:
+    x: object
+class Model:
+    def model_dump(self):
+        return {"at": datetime.date(2024, 1, 1)}
+class Array:
+    ndim, shape = 2, (1, 2)
+    def tolist(self):
+        return [[1, float("nan")]]
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("pathlib.Path('/ckpt/best.pt')", "/ckpt/best.pt"),
+        ("datetime.datetime(2024, 1, 1)", "2024-01-01T00:00:00"),
+        ("datetime.timedelta(minutes=1)", 60.0),
+        ("decimal.Decimal('0.93')", 0.93),
+        ("decimal.Decimal('7')", 7),
+        ("decimal.Decimal('0.12345678901234567890')", "0.12345678901234567890"),
+        ("uuid.UUID(int=1)", "00000000-0000-0000-0000-000000000001"),
+        ("Color.RED", "red"),
+        ("Point({1})", {"x": [1]}),
+        ("Model()", {"at": "2024-01-01"}),
+        ("types.SimpleNamespace(lr=0.1)", {"lr": 0.1}),
+        ("{2, 1}", [1, 2]),
+        ("collections.deque([1, 2])", [1, 2]),
+        ("range(3)", [0, 1, 2]),
+        ("b'ab'", "YWI="),
+        ("Array()", [[1, None]]),
+        ("{(1, 2): 1, pathlib.Path('x'): 2, Color.RED: 3}", {"(1, 2)": 1, "x": 2, "red": 3}),
+        ("b'\\xff'.decode('utf-8', 'surrogateescape')", "\\udcff"),
+        ("{'\\udcff': ['a\\udcff']}", {"\\udcff": ["a\\udcff"]}),
+        ("'\U0001f600'", "\U0001f600"),
+    ],
+)
+def test_everyday_values_are_kept_as_the_docs_say(task: Teller, value: str, kept: Any) -> None:
+    assert task.run(f"{EVERYDAY}\nSUBMIT(acc=0.93, value={value})") == 0
+    assert task.result == {"acc": 0.93, "value": kept}
+
+
+def test_values_of_numeric_libraries_are_kept(task: Teller) -> None:
+    numpy = pytest.importorskip("numpy")
+    values = {"a": numpy.int64(3), "b": numpy.eye(2), "c": numpy.array(numpy.nan)}
+    values["d"] = {numpy.int64(1): numpy.bool_(True)}
+    assert task.run("SUBMIT(**values)", values=values) == 0
+    kept = {"a": 3, "b": [[1.0, 0.0], [0.0, 1.0]], "c": None, "d": {"1": True}}
+    assert task.result == kept
+
+
+def test_a_value_that_no_rule_knows_is_kept_as_its_repr_and_said(task: Teller) -> None:
+    code = "class Odd:\n    def __repr__(self): return 'Odd()'\nSUBMIT(acc=0.93, odd=[Odd()])"
+    assert task.run(code) == 0
+    assert task.result == {"acc": 0.93, "odd": ["Odd()"]}
+    assert "`odd[0]` is a value of type Odd: kept as its repr" in task.remark
+
+
+def test_report_takes_everyday_numbers(task: Teller) -> None:
+    code = "import datetime, decimal\nreport(a=decimal.Decimal('0.5'), b=datetime.timedelta(0, 2))"
+    assert task.run(code) == 0
+    assert task.events[0]["values"] == {"a": 0.5, "b": 2.0}
+
+
 def test_a_nan_of_a_numeric_library_is_null_too(task: Teller) -> None:
     class Scalar:
         ndim = 0
@@ -131,7 +201,7 @@ def test_a_nan_of_a_numeric_library_is_null_too(task: Teller) -> None:
     assert task.result == {"loss": None}
 
 
-@pytest.mark.parametrize("text", ["x = [1]; x.append(x)", "x = {1, float('nan')}"])
+@pytest.mark.parametrize("text", ["x = [1]; x.append(x)", "x = [float('nan')]; x.append(x)"])
 def test_what_is_wrong_beside_a_nan_is_still_told(task: Teller, text: str) -> None:
     assert task.run(f"{text}\nSUBMIT(x=x, loss=float('nan'))") == 1
     assert "field `x`" in task.error["message"]

@@ -14,8 +14,9 @@ from unittest.mock import ANY
 import pytest
 
 from fleetctl.controllers.model import CheckpointOrder
+from fleetctl.guest.ship.order_text import order_input
 from tests.training.rayjobs import RayJobs
-from tests.unit.guest.remote_world import Box, bytes_of, read_bytes
+from tests.unit.guest.remote_world import Attached, Box, bytes_of, read_bytes
 
 
 def test_a_command_is_told_from_its_start_to_its_end(box: Box) -> None:
@@ -309,3 +310,30 @@ def test_a_command_is_a_job_of_a_ray_cluster_that_is_there(python_box: Box) -> N
         assert list(cluster.jobs) == [order["run"]]
     finally:
         cluster.close()
+
+
+def test_long_parameters_come_as_files_and_none_of_an_earlier_run_stays(box: Box) -> None:
+    text = "wc -c < $TASK_TEXT_FILE; echo ${TASK_TEXT-none}; env true; ls ${TASK_TEXT_FILE%/*}"
+    for run, names in (("run-0", ("text", "more")), ("run-1", ("text",))):
+        params = dict.fromkeys(names, "it's\n" * 40000)
+        stays = {"reusable": True, "linger_s": 600.0}
+        order = box.order(argv=["sh", "-c", text], run=run, params=params, **stays)
+        attached = Attached(box.verb("attach", "--run", run, "--order", "-", piped=True))
+        assert attached.process.stdin is not None
+        attached.process.stdin.write(order_input(order, posix=box.posix))
+        attached.process.stdin.close()
+        told, size, *rest = attached.rest().log.decode().splitlines()
+        assert "$TASK_TEXT_FILE" in told
+        assert (int(size), rest[0]) == (200_000, "none")
+        assert rest[1:] == sorted(f"TASK_{name.upper()}" for name in names)
+
+
+def test_a_result_file_that_is_none_is_told_and_does_not_stay(box: Box) -> None:
+    stays = {"reusable": True, "linger_s": 600.0}
+    odd = box.script("mkdir $FLEETCTL_RESULT", **stays)
+    assert odd.parsed.ending is not None
+    assert odd.parsed.ending.ok
+    assert b"fleetctl: the result in $FLEETCTL_RESULT is" in odd.log
+    assert "the result in $FLEETCTL_RESULT is" in odd.parsed.ending.message
+    well = box.script(r"""printf '\357\273\277{"a": 1}' > $FLEETCTL_RESULT""", run="run-1")
+    assert (well.parsed.result, well.log) == ('{"a":1}', b"")

@@ -64,7 +64,7 @@ def test_an_exception_is_told_with_the_frames_of_the_task_alone(box: Box) -> Non
         ("import os; os._exit(9)", "ExitCode:9", 9),
         ("import os; os.kill(os.getpid(), 11)", "Signal:SEGV", 139),
         ("x =", "Error", 1),
-        ("SUBMIT(a={1})", "ResultInvalid", 1),
+        ("SUBMIT(a={1})", "Completed", 0),
         ("SUBMIT(a='x' * 300_000)", "ResultInvalid", 1),
     ],
 )
@@ -301,3 +301,22 @@ def _open(box: Box) -> bool:
         ending.sandbox_open
         and b"closed" not in (box.directory / "runs" / "run-0.jsonl").read_bytes()
     )
+
+
+def test_term_unwinds_a_task_and_ends_its_forks_at_once(box: Box) -> None:
+    code = (
+        "import os, signal, time\n"
+        "if (pid := os.fork()) == 0:\n"
+        "    print('fork', signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)\n"
+        "    time.sleep(600)\n"
+        "os.kill(pid, signal.SIGTERM)\n"
+        "print('ended by', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+        "try:\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    time.sleep(600)\n"
+        "finally:\n"
+        "    print('saved', end='')"
+    )
+    story = box.python(code)
+    assert b"ended by -15\nsaved" in story.log
+    assert (story.ended["reason"], story.ended["exit"]) == ("Signal:TERM", 143)

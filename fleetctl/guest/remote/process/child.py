@@ -10,6 +10,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 
 from fleetctl.guest.remote import place
+from fleetctl.guest.task.parameters import parameter_texts, parameter_variables
 from fleetctl.guest.task.program import become, enter, guarded
 from fleetctl.guest.task.serving import CHANNEL
 from fleetctl.guest.task.text import compact, spaced
@@ -40,8 +41,10 @@ def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, 
     }
     for volume in order["volumes"]:
         variables[volume["variable"]] = volume["mount"]
-    for name, value in order["params"].items():
-        variables[variable(name)] = value if isinstance(value, str) else spaced(value)
+    if order["mode"] == "python":
+        variables.update(parameter_texts(order["params"]))
+    else:
+        variables.update(parameter_variables(order["params"], files))
     variables.update(secrets)
     return variables
 
@@ -59,11 +62,6 @@ def begun_of(order: dict[str, Any], variables: Variables) -> tuple[Variables, li
     library = f"{os.path.dirname(variables['FLEETCTL_PARAMS'])}/python"
     root = order["checkpoint"]["path"] if order.get("checkpoint") else ""
     return _kept[0](order, root, library, variables, tell)
-
-
-def variable(name: str) -> str:
-    """The environment variable of a parameter."""
-    return "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
 
 
 def spawn(work: Callable[[], NoReturn], output: int, channel: int) -> int:

@@ -12,6 +12,7 @@ import sys
 from fleetctl.guest.remote.process.child import begun_of, tell
 from fleetctl.guest.task.program import enter
 from fleetctl.guest.task.serving import serve
+from fleetctl.guest.task.surroundings import Surroundings
 from fleetctl.guest.task.text import compact, parse
 
 TYPE_CHECKING = False
@@ -42,6 +43,7 @@ def work(order: dict[str, Any], variables: dict[str, str], directory: str) -> No
     os.environ.clear()
     os.environ.update(variables)
     _become_an_interpreter(variables)
+    surroundings = Surroundings({}) if serves(order) else None
     from fleetctl.guest.task import task
     from fleetctl.guest.task.lazy import show_source
 
@@ -53,17 +55,16 @@ def work(order: dict[str, Any], variables: dict[str, str], directory: str) -> No
     code = order["code"]
     show_source(code)
     exit_code = sandbox.run(code, order["params"], tell)
-    if serves(order):
+    if surroundings is not None:
 
         def run(line: str) -> int:
             handed = parse(line)
-            os.environ.clear()
             os.environ.update(handed["variables"])
             os.environ.update(begun_of(handed, handed["variables"])[0])
             show_source(handed["code"])
             return sandbox.run(handed["code"], handed["params"], tell)
 
-        exit_code = serve(exit_code, run, tell)
+        exit_code = serve(exit_code, run, tell, surroundings)
     task.leave(exit_code)
     raise AssertionError  # leave() does not return
 

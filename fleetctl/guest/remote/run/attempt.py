@@ -13,9 +13,11 @@ from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.remote.place import start_directory
 from fleetctl.guest.remote.process.child import environment
 from fleetctl.guest.remote.run import launching
+from fleetctl.guest.remote.run.files import odd_remark
 from fleetctl.guest.remote.run.looking import Looking
 from fleetctl.guest.remote.run.output import Output
 from fleetctl.guest.supervision.processes import send
+from fleetctl.guest.task.parameters import remark_on_long
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -159,6 +161,9 @@ class Attempt:
 
     def _start_program(self) -> None:
         order, variables = self.order, self._variables()
+        remark = remark_on_long(order["params"])
+        if remark:
+            self._output.say(remark)
         directory = start_directory(order)
         if order.get("wandb"):
             variables.update(self._looking.trial(order, variables, directory))
@@ -332,6 +337,10 @@ class Attempt:
         self._output.drain()
         self._output.stop()
         self._looking.take(whole=True)
+        odd = odd_remark() if self._began and self.result is None else ""
+        if odd:
+            self._output.say(odd)
+            self.remarks.append(odd)
         self._output.close()
         if self._services is not None:
             self._services.close()
@@ -351,7 +360,8 @@ class Attempt:
         ended = outcome(self._ending, self._error, self._exit_code, status, limits)
         if self._message:
             ended["message"] = self._message
-        line = judge_result(self.result, ended, self.remarks) if ended["ok"] else ""
+        handed_in = ended["ok"] or (ended["reason"] == "ResultInvalid" and self.result is not None)
+        line = judge_result(self.result, ended, self.remarks) if handed_in else ""
         if unsynced:
             self._looking.lost()
         if unsynced and ended["ok"]:

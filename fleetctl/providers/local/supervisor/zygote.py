@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import io
 import json
 import os
 import signal
@@ -34,9 +33,7 @@ def main(guest_path: str) -> None:
     line = socket.socket(fileno=os.dup(STDIN))
     starting.silence()
     guest = _load_guest(guest_path)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True, encoding="utf-8", errors="backslashreplace")
+    _open_streams()
     _warm_up(guest)
     starting.forget_own_modules()
     gc.collect()
@@ -48,6 +45,25 @@ def main(guest_path: str) -> None:
             os._exit(0)
         for descriptor in lent:
             _fork(line, descriptor, guest, message)
+
+
+def _open_streams() -> None:
+    """New ones, made over a pipe: a stream remembers whether it could seek, and one that could
+    before its descriptor leads to a pipe cannot be configured by a task.
+    """
+    readable, writable = os.pipe()
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        held = os.dup(number)
+        os.dup2(writable, number)
+        stream = open(
+            number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
+        os.dup2(held, number)
+        os.close(held)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    os.close(readable)
+    os.close(writable)
 
 
 def _fork(line: socket.socket, descriptor: int, guest: ModuleType, how: bytes) -> None:

@@ -18,9 +18,11 @@ from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.nodes.rayjob import lead_job
 from fleetctl.guest.supervision.services.crew import lead
+from fleetctl.guest.task.parameters import parameter_texts, parameter_variables
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter, guarded
 from fleetctl.guest.task.serving import CHANNEL, serve
+from fleetctl.guest.task.surroundings import Surroundings
 
 from ..isolation import shortnames, spaces, syscalls
 from . import cleaning, procs
@@ -247,8 +249,10 @@ def _environment(birth: Birth) -> dict[str, str]:
         **order["secrets"],
         **order.get("variables", {}),
     }
-    for name, value in order["params"].items():
-        environment[variable(name)] = value if isinstance(value, str) else json.dumps(value)
+    if birth.config["mode"] == "python":
+        environment.update(parameter_texts(order["params"]))
+    else:
+        environment.update(parameter_variables(order["params"], private))
     if birth.wandb is not None:
         birth.wandb.prepare()
         environment.update(birth.wandb.variables)
@@ -265,20 +269,6 @@ def _begun(birth: Birth) -> dict[str, str]:
         added, birth.arguments = begin(birth.order, root, library, known, _tell)
         environment.update(added)
     return environment
-
-
-def variable(name: str) -> str:
-    """The environment variable of a parameter; asked for once by the supervisor, so that children
-    know.
-    """
-    known = _VARIABLES.get(name)
-    if known is None:
-        known = "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
-        _VARIABLES[name] = known
-    return known
-
-
-_VARIABLES: dict[str, str] = {}
 
 
 def _overwrite(path: str, data: bytes) -> None:
@@ -299,11 +289,12 @@ def _execute(birth: Birth, environment: dict[str, str]) -> None:
 
 def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
     config = birth.config
+    surroundings = Surroundings(os.environ) if birth.serves else None
     _set_variables(environment)
     sandbox = config["guest_sandbox"]
     code = config["compiled"] or config["code"]
     exit_code = sandbox.run(code, birth.order["params"], _tell)
-    if birth.serves:
+    if surroundings is not None:
 
         def run(line: str) -> int:
             birth.order = json.loads(line)
@@ -311,7 +302,7 @@ def _run_python(birth: Birth, environment: dict[str, str]) -> NoReturn:
             _set_variables(_begun(birth))
             return int(sandbox.run(code, birth.order["params"], _tell))
 
-        exit_code = serve(exit_code, run, _tell)
+        exit_code = serve(exit_code, run, _tell, surroundings)
     config["guest_module"].leave(exit_code)
     raise AssertionError  # leave() does not return
 

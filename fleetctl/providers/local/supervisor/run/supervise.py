@@ -13,6 +13,7 @@ from typing import Any, Callable
 from fleetctl.guest.journal.logfile import LogFile
 from fleetctl.guest.journal.record import Journal, append, write_unbegun
 from fleetctl.guest.supervision.processes import ended, send
+from fleetctl.guest.task.parameters import remark_on_long, variable
 from fleetctl.guest.task.text import compact
 
 from ..gang.gang import OF_ONE_NODE, Gang
@@ -21,11 +22,11 @@ from ..io.timers import Timers
 from . import procs
 from .begun import Begun
 from .channels import both_ways, hand_over
-from .child import Birth, become, variable
+from .child import Birth, become
 from .cleaning import Janitor
 from .looking import Looking
 from .reports import record
-from .reports.concluding import conclude, files_left, left_at, read_metrics
+from .reports.concluding import conclude, files_left, left_at, note_odd_result, read_metrics
 from .reports.followers import follow
 from .reports.hearing import Hearing
 from .sandbox import Run, Sandbox
@@ -208,6 +209,9 @@ class RunSupervisor:
         journal.begin(run.started_at_s, self._identity_with(order))
         for remark in self._config["remarks"]:
             run.say(remark)
+        long = "" if self._config["mode"] == "python" else remark_on_long(order["params"])
+        if long:
+            run.say(long)
         follow(self._config, sandbox, run)
         run.keep_services(self._runs, self._config["log_bytes_max"])
         run.output, writable = os.pipe()
@@ -330,6 +334,7 @@ class RunSupervisor:
         self._hearing.finish(sandbox, run)
         for follower in run.followers:
             follower.take(run.journal, whole=True)
+        note_odd_result(sandbox, run, left)
         run.close_logs()
         limits = {**self._config["limits"], "timeout_s": run.order["timeout_s"]}
         result, ended = conclude(sandbox, run, left, limits)

@@ -14,7 +14,9 @@ from fleetctl.guest.journal.ending import outcome
 from fleetctl.guest.journal.results import (
     METRICS_READ_BYTES_MAX,
     RESULT_BYTES_MAX,
+    RESULT_INVALID,
     judge,
+    odd_result,
     parse_result,
     result_line,
 )
@@ -56,7 +58,9 @@ def conclude(
     if ended["ok"] and (run.has_result or "result.json" in left):
         line, problem = _result(sandbox, run)
         if problem:
-            ended.update(ok=False, reason="ResultInvalid", message=problem)
+            ended.update(ok=False, reason=RESULT_INVALID, message=problem)
+    elif ended["reason"] == RESULT_INVALID and run.has_result:
+        line, _ = _result(sandbox, run)  # the fields that could be kept
     if ended["ok"]:
         ended["message"] = "; ".join(filter(None, [*run.remarks, run.metrics.remark]))
     for follower in run.followers:
@@ -77,6 +81,16 @@ def _result(sandbox: Sandbox, run: Run) -> tuple[str, str]:
     text, problem, changed = judge(value)
     run.remarks += [changed] if changed else []
     return (result_line(text) if text else ""), problem
+
+
+def note_odd_result(sandbox: Sandbox, run: Run, left: list[str]) -> None:
+    """Say of a result file that is none; to be called while the log is still open."""
+    if "result.json" not in left or run.has_result:
+        return
+    odd = odd_result(f"{sandbox.work}/{record.PRIVATE}/result.json")
+    if odd:
+        run.say(odd)
+        run.remarks.append(odd)
 
 
 def read_metrics(sandbox: Sandbox, run: Run, *, whole: bool = False) -> bool:

@@ -10,7 +10,7 @@ import time
 from typing import Any, Optional
 
 from fleetctl.guest.journal.record import Journal
-from fleetctl.guest.journal.results import read_below
+from fleetctl.guest.journal.results import read_below, remove_result
 
 TEMPORARY = "tmp"  # in there
 PRIVATE = ".fleetctl"  # in the work directory: parameters, result, metrics, temporary files
@@ -34,10 +34,7 @@ def end_node(journal: Journal, result: str, ended: dict[str, Any]) -> None:
 
 def forget_result(work: str) -> None:
     """So that the next task of a sandbox does not hand in the last one's."""
-    try:
-        os.unlink(os.path.join(work, PRIVATE, "result.json"))
-    except OSError:
-        return
+    remove_result(os.path.join(work, PRIVATE, "result.json"))
 
 
 def read_private(work: int, name: str, offset: int, limit: int) -> Optional[bytes]:

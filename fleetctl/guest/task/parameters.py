@@ -1,0 +1,100 @@
+"""Parameters as environment variables of a program, and as files where they are too long for one.
+
+Called by whoever starts a program, in the sandbox or on the host.
+"""
+
+from __future__ import annotations
+
+import os
+
+from fleetctl.guest.task.text import spaced
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping
+
+VARIABLE_BYTES_MAX = 128 * 1024 - 1  # of `NAME=value`: what Linux lets a program have
+ALL_BYTES_MAX = 1024 * 1024  # half of what it lets a program have in all
+DIRECTORY = "long"  # beside the file with all parameters
+
+
+def variable(name: str) -> str:
+    """The environment variable of a parameter; a process that forks others asks for it once, so
+    that they know.
+    """
+    known = _VARIABLES.get(name)
+    if known is None:
+        known = "TASK_" + "".join(c if c.isascii() and c.isalnum() else "_" for c in name).upper()
+        _VARIABLES[name] = known
+    return known
+
+
+def parameter_texts(params: Mapping[str, Any]) -> dict[str, str]:
+    """The variables of all parameters, however long."""
+    texts = {}
+    for name, value in params.items():
+        texts[variable(name)] = value if isinstance(value, str) else spaced(value)
+    return texts
+
+
+def long_variables(texts: Mapping[str, str]) -> list[str]:
+    """Those that come as files, sorted: too long by themselves, or the longest of too many."""
+    # A character has four bytes at most, and most parameters are short.
+    if 4 * sum(map(len, texts.values())) + 64 * len(texts) < VARIABLE_BYTES_MAX:
+        return []
+    sizes = {name: len(name) + 1 + len(_bytes_of(text)) for name, text in texts.items()}
+    left = sum(sizes.values())
+    found = []
+    for name in sorted(sizes, key=lambda name: -sizes[name]):
+        if sizes[name] <= VARIABLE_BYTES_MAX and left <= ALL_BYTES_MAX:
+            break
+        found.append(name)
+        left -= sizes[name]
+    return sorted(found)
+
+
+def parameter_variables(params: Mapping[str, Any], files: str) -> dict[str, str]:
+    """The variables of a program. files: the directory for those that come as files, which has
+    nothing of an earlier task then. Raises OSError.
+    """
+    texts = parameter_texts(params)
+    directory = f"{files}/{DIRECTORY}"
+    found = long_variables(texts)
+    if found or os.path.lexists(directory):
+        _write(directory, {name: texts[name] for name in found})
+    for name in found:
+        del texts[name]
+        texts[f"{name}_FILE"] = f"{directory}/{name}"
+    return texts
+
+
+def remark_on_long(params: Mapping[str, Any]) -> str:
+    """A sentence that names what comes as files, or ""."""
+    found = long_variables(parameter_texts(params))
+    if not found:
+        return ""
+    files = ", ".join(f"${name}_FILE" for name in found)
+    verb = "is" if len(found) == 1 else "are"
+    return f"{', '.join(found)} {verb} too long for a variable: the text is in the file {files}"
+
+
+def _write(directory: str, texts: Mapping[str, str]) -> None:
+    """A command beside the task may do it while the task reads, so whole files take their place."""
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:
+        for name in set(os.listdir(directory)).difference(texts):
+            os.unlink(f"{directory}/{name}")
+    for name, text in texts.items():
+        temporary = f"{directory}/.{name}.{os.getpid()}"
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with open(handle, "wb") as file:
+            file.write(_bytes_of(text))
+        os.rename(temporary, f"{directory}/{name}")
+
+
+def _bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+_VARIABLES: dict[str, str] = {}

@@ -1,0 +1,206 @@
+"""Makes JSON of the values that programs have: paths, times, arrays, dataclasses and so on.
+
+Called for what JSON does not know, by SUBMIT of tasks and of interpreters. Recognises libraries by
+what their values can do and imports none of them. The table of the rules is in the docs,
+reference/task-environment.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ARRAY_VALUES_MAX = 64 * 1024  # more are no result: at two characters each they fill half of it
+BYTES_MAX = 96 * 1024  # half of what a result may have, as base64
+REPR_CHARACTERS_MAX = 1000
+MISSING = ("NaTType", "NAType")  # of pandas: no time, no value
+
+
+class Unkeepable(TypeError):
+    """A value of which nothing can be kept."""
+
+
+class NoRule(TypeError):
+    """A value that no rule knows; what is kept of it is its repr."""
+
+
+def plain(value: Any) -> Any:
+    """What stands for the value, which may hold further values of any sort. Raises Unkeepable and
+    NoRule.
+    """
+    for rule in _RULES:
+        found = rule(value)
+        if found is not _NO:
+            return found
+    raise NoRule(f"a value of type {type(value).__name__}")
+
+
+def shown(value: Any) -> str:
+    """Its repr, cut. Raises Unkeepable."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        raise Unkeepable(
+            f"a value of type {type(value).__name__}, whose repr fails: {error}"
+        ) from None
+    return text if len(text) <= REPR_CHARACTERS_MAX else text[:REPR_CHARACTERS_MAX] + "…"
+
+
+def key_text(key: Any) -> Any:
+    """A key of an object: those that JSON knows as they are, else text."""
+    if key is None or isinstance(key, (str, int, float)):
+        return key
+    try:
+        found = plain(key)
+    except TypeError:
+        return shown(key)
+    return found if isinstance(found, (str, int, float)) else str(key)
+
+
+def _missing(value: Any) -> Any:
+    return None if type(value).__name__ in MISSING else _NO
+
+
+def _scalar(value: Any) -> Any:
+    """Scalars of numpy, torch and their like, and complex numbers."""
+    if isinstance(value, complex):
+        return str(value)
+    sort = type(value).__name__
+    if sort in ("datetime64", "timedelta64"):
+        return None if str(value) == "NaT" else str(value)
+    if getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None)):
+        item = value.item()
+        return _NO if item is value else item
+    return _NO
+
+
+def _decimal(value: Any) -> Any:
+    """A number where a float says the same, else its digits as text."""
+    known = sys.modules.get("decimal")
+    if known is None or not isinstance(value, known.Decimal):
+        return _NO
+    if value.is_nan():
+        return float("nan")
+    if value == value.to_integral_value() and abs(value) < 1 << 53:
+        return int(value)
+    near = float(value)
+    same = near - near != 0 or known.Decimal(repr(near)) == value
+    return near if same else str(value)
+
+
+def _enum(value: Any) -> Any:
+    known = sys.modules.get("enum")
+    return value.value if known is not None and isinstance(value, known.Enum) else _NO
+
+
+def _path(value: Any) -> Any:
+    if not hasattr(type(value), "__fspath__"):
+        return _NO
+    return os.fsdecode(os.fspath(value))
+
+
+def _time(value: Any) -> Any:
+    """ISO 8601; a length of time in seconds."""
+    for name in ("total_seconds", "isoformat"):
+        method = getattr(value, name, None)
+        if callable(method) and not isinstance(value, type):
+            return method()
+    return _NO
+
+
+def _text(value: Any) -> Any:
+    known = sys.modules.get("uuid")
+    if known is not None and isinstance(value, known.UUID):
+        return str(value)
+    known = sys.modules.get("fractions")
+    return str(value) if known is not None and isinstance(value, known.Fraction) else _NO
+
+
+def _base64(value: Any) -> Any:
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        return _NO
+    data = bytes(value)
+    if len(data) > BYTES_MAX:
+        raise Unkeepable(f"{len(data)} bytes; at most {BYTES_MAX} are kept, as base64")
+    import binascii
+
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+def _fields(value: Any) -> Any:
+    """Dataclasses, attrs, namespaces, pydantic of both versions."""
+    sort = type(value)
+    names = getattr(sort, "__dataclass_fields__", None)
+    if names is None and hasattr(sort, "__attrs_attrs__"):
+        names = [it.name for it in sort.__attrs_attrs__]
+    if names is not None:
+        return {name: getattr(value, name) for name in names if hasattr(value, name)}
+    if sort.__name__ in ("Namespace", "SimpleNamespace"):  # of argparse and types
+        return dict(vars(value))
+    if callable(getattr(sort, "model_dump", None)):
+        return value.model_dump()
+    if hasattr(sort, "__fields__") and callable(getattr(sort, "dict", None)):
+        return value.dict()
+    return _NO
+
+
+def _array(value: Any) -> Any:
+    """Arrays of numpy, torch, jax and tensorflow; columns and tables of pandas and polars."""
+    dimensions = getattr(value, "ndim", None)
+    if not isinstance(dimensions, int) or isinstance(value, type):
+        table = getattr(value, "to_dicts", None)
+        return _NO if table is None else _counted(value, table)
+    if callable(getattr(value, "tolist", None)):
+        return _counted(value, value.tolist)
+    if callable(getattr(value, "to_dict", None)):
+        return _counted(value, lambda: value.to_dict("records"))
+    return _counted(value, value.numpy) if callable(getattr(value, "numpy", None)) else _NO
+
+
+def _counted(value: Any, make: Any) -> Any:
+    """Made only where it is small: the list of a large one would take more memory than it."""
+    count = 1
+    for length in getattr(value, "shape", ()):
+        count *= int(length)
+    if count > ARRAY_VALUES_MAX:
+        shape = " x ".join(str(length) for length in value.shape)
+        raise Unkeepable(
+            f"a {type(value).__name__} of {count} values ({shape}); at most {ARRAY_VALUES_MAX}"
+            " are kept"
+        )
+    return make()
+
+
+def _collection(value: Any) -> Any:
+    """Sets, sorted where they can be; mappings; all else that has a length and an order."""
+    if isinstance(value, (set, frozenset)):
+        try:
+            return sorted(value)
+        except TypeError:
+            return sorted(value, key=repr)
+    sort = type(value)
+    if isinstance(value, type) or not hasattr(sort, "__len__") or not hasattr(sort, "__iter__"):
+        return _NO
+    if hasattr(sort, "keys") and hasattr(sort, "__getitem__"):
+        return {key: value[key] for key in value}
+    return list(value)
+
+
+_NO: Any = object()
+_RULES = (
+    _missing,
+    _scalar,
+    _decimal,
+    _enum,
+    _path,
+    _time,
+    _text,
+    _base64,
+    _fields,
+    _array,
+    _collection,
+)

@@ -1,0 +1,109 @@
+"""Gives each task of a shared process the surroundings of a fresh one: directory, environment,
+streams, signals, timers, umask, warnings and arguments. Its globals are kept in task.py.
+
+Made before the first task of a process that serves several. `withdraw` comes after each task, so
+that nothing of it acts while the process waits, and `restore` before the next one.
+"""
+
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]
+import _warnings
+import os
+import sys
+
+from fleetctl.guest.task.term import flush_stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping, TextIO
+
+STREAMS = ("stdin", "stdout", "stderr")  # in the order of their descriptors
+TIMERS = (_signal.ITIMER_REAL, _signal.ITIMER_VIRTUAL, _signal.ITIMER_PROF)
+
+
+class Surroundings:
+    """Those of this process now. variables: what the environment of every task has."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = dict(variables)
+        self._environ = os.environ
+        self._directory = os.getcwd()
+        self._umask = os.umask(0o022)
+        os.umask(self._umask)
+        self._argv = list(sys.argv)
+        self._warnings = list(_warnings.filters)
+        self._handlers = _handlers()
+        self._blocked = _signal.pthread_sigmask(_signal.SIG_BLOCK, ())
+        self._stdin = os.dup(0)  # which no program inherits
+        self._streams = {name: getattr(sys, name) for name in STREAMS}
+
+    def withdraw(self) -> None:
+        """Take back what could act, or be written, between two tasks."""
+        for timer in TIMERS:
+            _signal.setitimer(timer, 0.0)
+        for number, handler in self._handlers.items():
+            if _signal.getsignal(number) != handler:
+                _signal.signal(number, handler)
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, self._blocked)
+        for number, (name, stream) in enumerate(self._streams.items()):
+            left = getattr(sys, name, None)
+            flush_stream(left)
+            flush_stream(stream)
+            # One that a task wrapped is closed with the wrapper, whenever that is collected.
+            if left is not stream or not _is_as_made(stream, number):
+                stream = self._streams[name] = _opened(number)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+    def restore(self) -> None:
+        """Make ready for the next task, whose own variables are still to be set. Raises OSError
+        where the directory is gone.
+        """
+        os.dup2(self._stdin, 0)
+        os.umask(self._umask)
+        sys.argv = list(self._argv)
+        if list(_warnings.filters) != self._warnings:
+            self._restore_warnings()
+        setattr(os, "environ", self._environ)  # noqa: B010 - a task may have put another one there
+        os.environ.clear()
+        os.environ.update(self._variables)
+        try:
+            os.chdir(self._directory)
+        except OSError as error:
+            raise OSError(
+                f"the task cannot begin in `{self._directory}`: {error.strerror}; an earlier task"
+                " of its sandbox may have removed it"
+            ) from None
+
+    def _restore_warnings(self) -> None:
+        import warnings
+
+        warnings.resetwarnings()  # has each module look anew, too
+        warnings.filters[:] = self._warnings  # type: ignore[index]
+
+
+def _handlers() -> dict[int, Any]:
+    """All that Python can set: what other code has set is None there, and stays."""
+    settable = _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}
+    found = {int(number): _signal.getsignal(number) for number in settable}
+    return {number: handler for number, handler in found.items() if handler is not None}
+
+
+def _is_as_made(stream: Any, number: int) -> bool:
+    """Whether no task has configured, closed or detached it."""
+    try:
+        if stream.closed or stream.fileno() != number:
+            return False
+        modes = (stream.encoding, stream.errors, stream.line_buffering, stream.write_through)
+        return number == 0 or modes == ("utf-8", "backslashreplace", True, False)
+    except (AttributeError, ValueError):
+        return False
+
+
+def _opened(number: int) -> TextIO:
+    if number == 0:
+        return open(0, encoding="utf-8", closefd=False)
+    return open(
+        number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+    )
