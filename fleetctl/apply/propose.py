@@ -70,6 +70,7 @@ from fleetctl.tracking.annotations import (
     ROLLOUT,
     pins_of,
 )
+from fleetctl.tracking.sources import source_of
 from fleetctl.tracking.track import track_of
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def propose(
     A volume that a template names and nobody declares is created with deletionPolicy Retain, as
     Modal's create_if_missing does, so that no data sits where `get volumes` does not show it.
     """
+    options = _settled(stored, manifests, options)
     changes: list[Change] = []
     functions, endpoints = (
         {(it.name, it.namespace): it for it in manifests if it.kind == kind}
@@ -120,6 +122,18 @@ def propose(
     if options.unjudged:
         return changes
     return admitted(stored, changes, now_s, costs=options.costs)
+
+
+def _settled(stored: Stored, manifests: Sequence[Manifest], options: Order) -> Order:
+    """With the revisions that objects have, where their sources are the same."""
+    looked = dict(options.looked)
+    for manifest in manifests if options.sources is not None else ():
+        known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
+        if known is not None and (found := looked.get(manifest.key)) is not None:
+            assert options.sources is not None
+            source = source_of(manifest.spec)
+            looked[manifest.key] = options.sources.settled(source, known.annotations, found)
+    return replace(options, looked=looked)
 
 
 def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:

@@ -105,7 +105,7 @@ async def _compared(
     changes = admitted(stored, noted(changes, forecasts), now_s, costs=costs)
     refuse_denied(changes, manifests)
     doubts = await _foreseen(stored, manifests, changes, providers, known)
-    doubts += [it.warning for it in looked.values() if it.warning] + warnings_of(changes)
+    doubts += [text for it in looked.values() for text in it.warnings] + warnings_of(changes)
     found = proposal_of(stored, manifests, claim, changes, now_s)
     return replace(found, warnings=(*found.warnings, *doubts)), changes
 

@@ -15,6 +15,11 @@ from fleetctl.tracking.kept_by import KEPT_BY
 
 # What `source.path` held when its object was applied, or the commit of `source.git`.
 REVISION = "fleetctl.dev/source-revision"
+# The copy that runs get, where it holds more than what the revision counts; of a repository with a
+# `path`, the commit.
+COPY = "fleetctl.dev/source-copy"
+# Files in `source.path` that its manifest was read from, a JSON list of relative paths.
+APART = "fleetctl.dev/source-apart"
 # Where `source.path` was: what is stored is relative to the manifest.
 ORIGIN = "fleetctl.dev/source-origin"
 # The content of the Function that the template names.
@@ -46,8 +51,12 @@ SCHEDULED_AT = "fleetctl.dev/scheduled-at"
 RECONCILE = "fleetctl.dev/reconcile"
 APPROVED = "fleetctl.dev/approved-revision"
 
+# What is known of a source; it goes when the source becomes another.
+OF_SOURCE = (REVISION, COPY, APART, ORIGIN)
 NOTES = (
+    APART,
     APPROVED,
+    COPY,
     ESTIMATE,
     FINISHING,
     FUNCTION,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -49,6 +50,7 @@ FUNCTION_FIELDS = ("image", "source", "resources", "secrets", "volumes")
 # `ext::` and its like name a program for git to run.
 _GIT_HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
+_INSIDE = re.compile(r"(?!/)(?!.*(?:^|/)\.\.(?:/|$))[^\0]+")
 _PYTHON_VERSION = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
 
 
@@ -104,15 +106,34 @@ class Image(Spec):
         return value
 
 
+def _inside_repository(value: Any) -> Any:
+    if isinstance(value, str) and not _INSIDE.fullmatch(value):
+        raise ValueError("it must be a directory inside the repository, such as `jobs/nightly`")
+    return value
+
+
+InsideRepository = Annotated[NonEmptyText, BeforeValidator(_inside_repository)]
+
+
 class GitSource(Spec):
     """Code from a git repository, fetched when a sandbox starts."""
 
     url: NonEmptyText = Field(description="Where to clone from.")
     ref: NonEmptyText | None = Field(
-        default=None, description="Branch, tag or commit; default: the remote's default branch."
+        default=None,
+        description="Branch, tag, commit or full name such as `refs/pull/7/head`; default: the"
+        " remote's default.",
+    )
+    path: InsideRepository | None = Field(
+        default=None,
+        description="Directory inside it that the task gets; commits elsewhere change nothing."
+        " Default: all of it.",
     )
     submodules: Bool = Field(
         default=False, description="Whether to fetch submodules; default false."
+    )
+    lfs: Bool = Field(
+        default=False, description="Whether to fetch files of Git LFS; default false."
     )
 
     @field_validator("url")
@@ -143,7 +164,13 @@ class Source(Spec):
     )
     exclude: tuple[NonEmptyText, ...] = Field(
         default=(),
-        description="Patterns in the manner of .gitignore, at every depth; default none.",
+        description="Patterns in the manner of .gitignore, at every depth; `!` takes back in;"
+        " default none.",
+    )
+    follow_links: Bool = Field(
+        default=False,
+        description="Whether links that lead out of `path` are followed, not left out; default"
+        " false.",
     )
     mount_path: SandboxPath | None = Field(
         default=None,
@@ -154,6 +181,8 @@ class Source(Spec):
     def _has_one_origin(self) -> Source:
         if (self.git is None) == (self.path is None):
             raise ValueError(ONE_ORIGIN)
+        if self.follow_links and self.path is None:
+            raise ValueError("`followLinks` goes with `path`")
         return self
 
 
