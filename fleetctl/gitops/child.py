@@ -92,7 +92,8 @@ async def _compared(
     for name, spec in declared_in(manifests).items():
         accounts.open(name, json.loads(dump_spec(spec)))
     sources, providers, now_s = Sources(home), accounts.backends, SystemClock().now_s()
-    looked = sources.keep(manifests, await sources.look(manifests))
+    with fenced(Path.cwd()):  # links, too, are followed no further
+        looked = sources.keep(manifests, await sources.look(manifests))
     manifests = await sources.required(manifests, looked)
     whole = replace(
         order_of(claim), parallelism=parallelism_of(providers), looked=looked, sources=sources

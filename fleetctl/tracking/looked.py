@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.tracking.annotations import APART, COPY, ORIGIN, REVISION
@@ -46,9 +46,6 @@ class Looked:
         apart = json.dumps(self.apart) if self.apart else ""
         found = {REVISION: self.revision, ORIGIN: self.origin, COPY: copy, APART: apart}
         return {key: text for key, text in found.items() if text}
-
-    def with_warnings(self, more: Iterable[str]) -> Looked:
-        return replace(self, warnings=(*self.warnings, *filter(None, more)))
 
 
 def kept_in(annotations: Mapping[str, str]) -> Looked:

@@ -192,9 +192,11 @@ class Sources:
                 except Refused as error:
                     raise UsageError(f"{where(manifest)}: {error}", hint=error.hint) from error
             one = seen[at]
-            one = one.with_warnings(f"{where(manifest)}: {it}" for it in _doubts(manifest, one))
+            doubts = (*one.warnings, *_doubts(manifest, one))
             found[manifest.key] = replace(
-                one, notes=tuple(f"{manifest.key}: {it}" for it in one.notes)
+                one,
+                warnings=tuple(f"{where(manifest)}: {it}" for it in doubts),
+                notes=tuple(f"{manifest.key}: {it}" for it in one.notes),
             )
         return found
 

@@ -112,7 +112,10 @@ def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
         return
     source["path"] = _as_written(written)
     included.origin = path
-    if not FilePath(path).is_dir():
+    if not fence.inside(path):
+        message = f" is {value_text(written)}; it lies outside of the repository"
+        included.findings.append(Finding(here, here, message))
+    elif not FilePath(path).is_dir():
         there = FilePath(path).exists()
         message = "it is a file, and must be a directory" if there else "there is no such directory"
         hint = "" if there else _near(path, written)

@@ -100,10 +100,10 @@ def _tree(origin: Path, rules: Rules, stats: Stats, apart: Apart) -> Tree:
                 if apart.has(relative, looks, manifest=manifest):
                     held = APART + held
                 found.files[relative] = held
-    except PermissionError as error:
-        return Tree(problem=unreadable(origin, error))
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return Tree()  # it changes under our eyes
+    except OSError as error:
+        return Tree(problem=unreadable(origin, error))
     return found.tree()
 
 

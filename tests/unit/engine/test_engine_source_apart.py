@@ -128,7 +128,8 @@ async def test_the_configuration_of_a_sweep_is_no_part_of_its_program(tmp_path: 
 async def test_values_of_variables_and_manifests_of_others_count_for_nothing(
     tmp_path: Path,
 ) -> None:
-    variables = "---\nkind: Variables\napiVersion: fleetctl.dev/v1alpha1\nvariables:\n  n: {type: integer}\n"
+    head = "---\nkind: Variables\napiVersion: fleetctl.dev/v1alpha1\n"
+    variables = f"{head}variables:\n  n: {{type: integer}}\n"
     async with Fleet() as fleet:
         project = Project(fleet, tmp_path)
         project.append("job.yaml", variables)
