@@ -6,6 +6,7 @@ by sources.py, after the commit is known.
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,6 +66,7 @@ class Required:
         if not commit:
             ref = f"`{source.ref}`" if source.ref else "the default branch"
             raise Unavailable(f"{git.shown(source.url)} does not tell what {ref} is now")
+        file = posixpath.join(source.path or "", file)
         key = (source.url, commit, file)
         if key not in self._found:
             if len(self._found) >= FOUND_MAX:

@@ -49,7 +49,7 @@ class Sources:
     """home: the state directory."""
 
     def __init__(self, home: Path) -> None:
-        self._snapshots = Snapshots(home)
+        self._home, self._snapshots = home, Snapshots(home)
         self._written = WrittenFiles(home)
         self._required = Required()
 
@@ -61,7 +61,7 @@ class Sources:
         paths = [(it, source) for it, source in named if source.path is not None]
         repositories = [(it, source) for it, source in named if source.git is not None]
         found = await asyncio.to_thread(self._directories, paths) if paths else {}
-        return found | (await commits_of(repositories) if repositories else {})
+        return found | (await commits_of(repositories, self._home) if repositories else {})
 
     async def required(
         self, manifests: Sequence[Manifest], looked: Mapping[str, Looked]
@@ -70,7 +70,7 @@ class Sources:
         them. Raises UsageError.
         """
         return [
-            await self._required.read_into(it, looked.get(it.key, Looked()).revision)
+            await self._required.read_into(it, looked.get(it.key, Looked()).held)
             for it in manifests
         ]
 

@@ -43,6 +43,7 @@ from fleetctl.engine.shared.messages import (
     StopReplied,
 )
 from fleetctl.providers.contract.base import RunRef, RunRequest, ref_of
+from fleetctl.providers.sources.pinning import commit_variables
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
 from fleetctl.specs.values.hints import words_of
@@ -293,7 +294,10 @@ class Effects:
             function=function,
             wandb=wandb,
             metric=controller.metric,
-            variables=stage_variables(work, self._state.store.runs, run.index),
+            variables={
+                **commit_variables(template, found.values),
+                **stage_variables(work, self._state.store.runs, run.index),
+            },
             checkpoint=controller.checkpoint(work.history, run.index),
             progress=controller.progress,
         )

@@ -80,8 +80,8 @@ async def _clone(
     secrets: Mapping[str, str],
 ) -> None:
     what = f"{git.shown(source.url)} cannot be cloned"
-    problem = "it has submodules"
-    if not source.submodules:
+    problem = "it has submodules, files of Git LFS, or a path"
+    if not (source.submodules or source.lfs or source.path):
         problem = await _cloned(sandbox, source, place, commit, secrets)
     if not problem:
         return

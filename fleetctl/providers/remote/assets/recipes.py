@@ -84,9 +84,11 @@ def recipe(template: Template) -> Recipe:
         )
     pip, packages = _sorted_out(image)
     apt = image.apt
-    if template.source is not None and template.source.git is not None and image.registry is None:
+    git = template.source.git if template.source is not None else None
+    if git is not None and image.registry is None:
         # The plain image has no git, and the source is cloned in the sandbox.
-        apt = tuple(dict.fromkeys((*apt, "git", "ca-certificates")))
+        lfs = ("git-lfs",) if git.lfs else ()
+        apt = tuple(dict.fromkeys((*apt, "git", "ca-certificates", *lfs)))
     return Recipe(
         registry=image.registry,
         python=image.python or (None if image.registry else DEFAULT_PYTHON),
