@@ -20,6 +20,7 @@ from tests.contracts.provider_checkpoints import ProviderCheckpoints
 from tests.contracts.provider_metrics import ProviderMetrics
 from tests.contracts.provider_outputs import ProviderOutputs
 from tests.contracts.provider_services import ProviderServices
+from tests.contracts.provider_sources import ProviderSources
 from tests.contracts.provider_wandb import ProviderWandb
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
@@ -31,7 +32,12 @@ WAITS = "import time\nprint('begun', flush=True)\ntime.sleep(600)"
 
 
 class ProviderSuite(
-    ProviderOutputs, ProviderMetrics, ProviderWandb, ProviderCheckpoints, ProviderServices
+    ProviderOutputs,
+    ProviderMetrics,
+    ProviderWandb,
+    ProviderCheckpoints,
+    ProviderServices,
+    ProviderSources,
 ):
     """`world` builds the provider; nothing else is asked of a subclass.
 

@@ -15,6 +15,7 @@ from fleetctl.apply.propose import commit, propose
 from fleetctl.apply.request.options import Order
 from fleetctl.apply.write.edit import Edits, manifest_with
 from fleetctl.manifest import load, read_documents
+from fleetctl.manifest.yaml.emit import to_yaml
 from fleetctl.providers.sources.revision import of_project
 from fleetctl.tracking.annotations import COPY, REVISION
 from fleetctl.tracking.sources import Sources
@@ -45,9 +46,9 @@ OTHER = "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: v}\ns
 class Project:
     """A directory with a program and its manifest, and what applies of it come to."""
 
-    def __init__(self, fleet: Fleet, place: Path) -> None:
+    def __init__(self, fleet: Fleet, place: Path, name: str = "project") -> None:
         self._fleet = fleet
-        self.here = place / "project"
+        self.here = place / name
         self.here.mkdir()
         self.home = place / "home"
         self.home.mkdir()
@@ -240,3 +241,14 @@ async def test_a_manifest_is_known_by_where_links_lead(tmp_path: Path, name: str
         [manifest] = load(documents)
         looked = await project.sources.look([replace(manifest, origin=str(project.here))])
         assert "job.yaml" in looked[manifest.key].apart
+
+
+async def test_a_project_in_a_directory_whose_name_is_no_utf8_is_stored(tmp_path: Path) -> None:
+    async with Fleet() as fleet:
+        project = Project(fleet, tmp_path, os.fsdecode(b"proj\xe9"))
+        after = (await project.apply()).after
+        row = fleet.store.resources.get("BatchJob", "job", "default")
+        assert row is not None and row.annotations == after.annotations
+        assert (await project.apply()).outcome == "unchanged"
+        shown = to_yaml(dict(row.annotations))
+        assert "proj\\udce9" in shown

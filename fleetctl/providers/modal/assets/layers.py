@@ -6,6 +6,8 @@ All that is built here belongs to root, and so does what runs in it: Modal takes
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,11 +55,23 @@ def _with_package(image: modal.Image, package: Package) -> modal.Image:
     )
 
 
-def with_files(image: modal.Image, places: dict[str, Path]) -> modal.Image:
-    """The image with directories of this machine, which join when a sandbox starts.
+@dataclass(frozen=True, slots=True)
+class LocalDirectory:
+    """A directory of this machine. without: relative paths of what is not uploaded."""
 
-    places: path in the sandbox -> directory here, whose links stay inside it.
+    path: Path
+    without: frozenset[str] = frozenset()
+
+
+def with_files(image: modal.Image, places: Mapping[str, LocalDirectory]) -> modal.Image:
+    """The image with directories of this machine, which join when a sandbox starts. places: by path
+    in the sandbox.
     """
     for place, directory in places.items():
-        image = image.add_local_dir(directory, place)
+        image = image.add_local_dir(directory.path, place, ignore=_ignoring(directory.without))
     return image
+
+
+def _ignoring(names: frozenset[str]) -> Callable[[Path], bool]:
+    """The SDK looks behind links to directories: what lies there is named by the link."""
+    return lambda one: any(str(it) in names for it in (one, *one.parents))
