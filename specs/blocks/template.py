@@ -51,7 +51,65 @@ FUNCTION_FIELDS = ("image", "source", "resources", "secrets", "volumes")
 _GIT_HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 _INSIDE = re.compile(r"(?!/)(?!.*(?:^|/)\.\.(?:/|$))[^\0]+")
+_INDEX = re.compile(r"(?:https|http|file)://[^\s/]*/?\S*")
+_USER = re.compile(r"//[^/]*@")
 _PYTHON_VERSION = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
+
+
+def _is_address(value: str) -> str:
+    if not _INDEX.fullmatch(value):
+        raise ValueError("it must be a https:// or file:// address of a package index")
+    if _USER.search(value):
+        raise ValueError("it must hold no password: name a Secret in `secret`")
+    return value
+
+
+def _is_place(value: str) -> str:
+    return value if value.startswith("/") else _is_address(value)
+
+
+IndexAddress = Annotated[NonEmptyText, AfterValidator(_is_address)]
+IndexPlace = Annotated[NonEmptyText, AfterValidator(_is_place)]
+
+
+class PipIndex(Spec):
+    """Where the packages of `image.pip` come from, at least one of `url`, `extra`, `findLinks`."""
+
+    url: IndexAddress | None = Field(
+        default=None,
+        description="Index in place of the usual one, such as `https://host/simple`; default none.",
+    )
+    extra: tuple[IndexAddress, ...] = Field(
+        default=(), description="Further indexes, which are asked before it; default none."
+    )
+    find_links: tuple[IndexPlace, ...] = Field(
+        default=(), description="Pages that link to packages, or absolute paths; default none."
+    )
+    secret: Name | None = Field(
+        default=None,
+        description="Secret with `PIP_INDEX_PASSWORD` for the host of `url`, or of `extra`; default"
+        " none.",
+    )
+
+    _login: dict[str, str] | None = PrivateAttr(default=None)
+
+    @property
+    def login(self) -> dict[str, str] | None:
+        """Values of the Secret, which are in no document."""
+        return self._login
+
+    def with_login(self, values: dict[str, str]) -> PipIndex:
+        made = self.model_copy()
+        made._login = values
+        return made
+
+    @model_validator(mode="after")
+    def _names_something(self) -> PipIndex:
+        if not (self.url or self.extra or self.find_links):
+            raise ValueError("at least one of `url`, `extra` and `findLinks` must be given")
+        if self.secret is not None and not (self.url or self.extra):
+            raise ValueError("`secret` goes with `url` or `extra`")
+        return self
 
 
 class Image(Spec):
@@ -72,6 +130,9 @@ class Image(Spec):
     requirements: NonEmptyText | None = Field(
         default=None,
         description="Requirements file of the source, which adds to `pip` at apply; default none.",
+    )
+    pip_index: PipIndex | None = Field(
+        default=None, description="Package index of `pip`; default: that of the installer."
     )
     apt: tuple[NonEmptyText, ...] = Field(default=(), description="System packages; default none.")
     run: tuple[NonEmptyText, ...] = Field(

@@ -30,7 +30,7 @@ from fleetctl.controllers.wandb.program import observed
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
 from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.execute.secrets import Found, with_login
 from fleetctl.engine.execute.stage_results import stage_variables
 from fleetctl.engine.shared.boundary import NoAnswer, guarded
 from fleetctl.engine.shared.messages import (
@@ -259,7 +259,7 @@ class Effects:
         own = controller.template_now(work.history, run.index)
         own = functions.pinned(self._state, own, work.resource)
         whole, function = functions.resolved(self._state, own, namespace)
-        template = functions.placed(whole, namespace)
+        template = with_login(functions.placed(whole, namespace), self._secrets, namespace)
         contract = self._state.providers[run.provider].contract
         if function is not None and not contract.functions:
             raise Refused(

@@ -9,6 +9,7 @@ from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.local.assets import pythons, system
 from fleetctl.providers.local.runs import gpus
 from fleetctl.providers.sources import git
+from fleetctl.providers.uv import find_uv
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.resources import Gpu
 from fleetctl.specs.blocks.template import Image, Template
@@ -41,7 +42,7 @@ async def _image(image: Image) -> Foreseen | None:
             pythons.check(image.python)
         absent = image.python is not None and await pythons.here(image.python) is None
         if absent or image.pip:
-            pythons.find_uv()
+            find_uv()
     except Refused as error:
         field = "python" if image.python is not None else "pip"
         return Foreseen(("image", field), str(error), error.hint)

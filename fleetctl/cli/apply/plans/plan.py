@@ -60,6 +60,9 @@ def parser(verb: str) -> Parser:
     add_manifests(made)
     add_output(made, "text", "json", "markdown")
     made.add_argument(
+        "--resolve", action="store_true", help="ask the index for the packages of images, by uv"
+    )
+    made.add_argument(
         "-v", "--verbose", action="store_true", help="also which files of a source do not count"
     )
     made.add_argument("--out", metavar="FILE", help="keep the plan, for `fleetctl apply FILE`")
@@ -121,6 +124,11 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         proposal, found = reported(place, stored, documents, order)
         providers = proposal.accounts.backends
         wrong, doubts = foreseen(stored, proposal.manifests, proposal.changes, providers, order)
+        if args.resolve:
+            from fleetctl.cli.apply.plans.resolving import resolved
+
+            missing, unknown = resolved(proposal.manifests)
+            wrong, doubts = [*wrong, *missing], [*doubts, *unknown]
         changes = permitted(stored, proposal.changes, policies, providers)
         if args.out is not None and not wrong and not denials_of(changes):
             save(args.out, stored, documents, proposal.changes, order)

@@ -6,11 +6,13 @@ All that is built here belongs to root, and so does what runs in it: Modal takes
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.providers.pip_index import options, variables
 from fleetctl.providers.remote.assets.recipes import CHECK_PYTHON, Package, Recipe
 from fleetctl.providers.sources.tree import Rules, walk
 
@@ -36,7 +38,12 @@ def base(recipe: Recipe) -> modal.Image:
         image = _with_package(image, package)
     wanted = (*(package.wanted for package in recipe.packages), *recipe.pip)
     if wanted:
-        image = image.uv_pip_install(*wanted)
+        given: dict[str, str | None] = {**variables(recipe.index)}
+        image = image.uv_pip_install(
+            *wanted,
+            extra_options=shlex.join(options(recipe.index)),
+            secrets=[modal.Secret.from_dict(given)] if given else None,
+        )
     if recipe.run:
         image = image.run_commands(*recipe.run)
     if recipe.must_have_python:
