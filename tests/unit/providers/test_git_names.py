@@ -141,10 +141,9 @@ def test_files_of_lfs_and_submodules_are_counted(repository: Repository, tmp_pat
     assert asyncio.run(known.of(source, commit)) == facts
 
 
+@pytest.mark.needs("git-lfs")
 @pytest.mark.parametrize("place", ["here", "sandbox"])
 def test_files_of_lfs_come_where_they_are_asked_for(tmp_path: Path, place: str) -> None:
-    if shutil.which("git-lfs") is None:
-        pytest.skip("apt-get install git-lfs")
     repository = Repository(tmp_path / "origin")
     repository.git("lfs", "install", "--local", "--skip-repo")
     repository.commit(".gitattributes", ATTRIBUTES)
