@@ -72,4 +72,4 @@ async def resolve(image: Image) -> None:
     why = one_line(answer.errors.decode("utf-8", "replace"))
     if any(words in why for words in AWAY):
         raise Unavailable(why)
-    raise Refused(why)
+    raise Refused(why, hint="change `image.pip`, or name where they are in `image.pipIndex`")

@@ -221,7 +221,10 @@ async def check_directory(source: GitSource, commit: str, tree: Path) -> str:
         sort = ""
     if sort.strip() != "tree":
         what = "is a file" if sort.strip() == "blob" else "is no directory"
-        raise Refused(f"source.git.path `{source.path}` {what} at {commit[:7]}")
+        raise Refused(
+            f"source.git.path `{source.path}` {what} at {commit[:7]}",
+            hint="name a directory from the top of the repository",
+        )
     return found.strip()
 
 

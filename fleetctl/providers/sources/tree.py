@@ -164,7 +164,10 @@ def _followed(entry: os.DirEntry[str], origin: Path, rules: Rules) -> Entry:
         return entry
     if not fence.inside(entry.path):
         name = os.path.relpath(entry.path, origin)
-        raise Refused(f"the link `{name}` of the source leads out of the repository")
+        raise Refused(
+            f"the link `{name}` of the source leads out of the repository",
+            hint="leave the link out by `exclude`, or put the files into the repository",
+        )
     return Followed(entry) if os.path.exists(entry.path) else entry
 
 
