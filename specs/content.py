@@ -194,17 +194,22 @@ _PROMPT_PLACE = tuple(name for name, role in PROMPT.items() if role is not WORK)
 _FUNCTION_WORK = frozenset(name for name, role in KINDS["Function"].items() if role is WORK)
 
 
+# In front of the id that git gives to a directory of a repository.
+TREE = "tree:"
+
+
 @dataclass(frozen=True, slots=True)
 class Pins:
     """What the names in a spec stood for when it was applied.
 
-    revision: what `source.path` held (`sha256:...`), or the commit of `source.git`; empty while
-    nobody knows. function: the content of the Function that the template names. models: what the
-    endpoints that it asks call their models; empty where they say nothing. params: what
-    `paramsFrom` gave, a JSON object; empty while nobody knows. command: that of its sweep, a JSON
-    list with W&B's macros; empty where the template says what runs. prior: what `priorTrials` took,
-    JSON as of controllers/trials/prior.py; empty while nobody knows. wandb: the configuration that
-    a sweep has at W&B, a JSON object; empty while nobody knows, and where its own spec says it.
+    revision: what `source.path` held (`sha256:...`), the commit of `source.git`, or what its `path`
+    held (`tree:...`); empty while nobody knows. function: the content of the Function that the
+    template names. models: what the endpoints that it asks call their models; empty where they say
+    nothing. params: what `paramsFrom` gave, a JSON object; empty while nobody knows. command: that
+    of its sweep, a JSON list with W&B's macros; empty where the template says what runs. prior:
+    what `priorTrials` took, JSON as of controllers/trials/prior.py; empty while nobody knows.
+    wandb: the configuration that a sweep has at W&B, a JSON object; empty while nobody knows, and
+    where its own spec says it.
     results: what `tasks.fromResults` took, JSON as of controllers/depends/results.py; empty while
     nobody knows. indexes: of the rows of a BatchJob, as of controllers/reuse/rows.py; empty where
     each row has its position.
@@ -301,8 +306,14 @@ def source_told(source: Source, revision: str) -> dict[str, object]:
         # Where it lay is told by its name alone: two checkouts of one repository agree.
         document["path"] = directory_name(source.path)
         if revision:
-            document.pop("exclude", None)
+            for name in ("exclude", "followLinks", "follow_links"):
+                document.pop(name, None)
             document["revision"] = revision
+    elif revision.startswith(TREE):
+        # A directory by what it holds, whichever commit brought that, and wherever it lies there.
+        for name in ("ref", "path"):
+            document["git"].pop(name, None)
+        document["git"]["tree"] = revision
     elif revision:
         document["git"]["ref"] = revision  # as if the commit had been named
     return document

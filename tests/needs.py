@@ -25,6 +25,7 @@ PACKAGES = {
     "busybox": "busybox",
     "dash": "dash",
     "fish": "fish",
+    "git-lfs": "git-lfs",
     "node": "nodejs",
     "npm": "npm",
     "zsh": "zsh",

@@ -18,7 +18,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.model import Run
 from fleetctl.controllers.planning.kind import KindController, StopNow, Unit, as_desired
 from fleetctl.specs.blocks.template import WORK_FIELDS
-from fleetctl.specs.content import work_of
+from fleetctl.specs.content import TREE, work_of
 from fleetctl.specs.values.hashing import canonical_json
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 
@@ -258,7 +258,8 @@ def _moving_ref(case: _Case) -> str:
 
 def _is_pinned(case: _Case) -> bool:
     """Its runs got one commit, whatever the ref names by now."""
-    return bool(_COMMIT.fullmatch(case.facts.revision))
+    revision = case.facts.revision
+    return bool(_COMMIT.fullmatch(revision)) or revision.startswith(TREE)
 
 
 def _unknown_tree(case: _Case) -> str:

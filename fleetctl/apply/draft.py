@@ -31,7 +31,7 @@ from fleetctl.tracking.annotations import (
     APPLYSET,
     COMMAND,
     NOTES,
-    ORIGIN,
+    OF_SOURCE,
     PARAMS,
     PRIOR,
     REVISION,
@@ -106,14 +106,12 @@ def _annotations(
     noted = {key: before[key] for key in NOTES if key in before}
     source = source_of(spec)
     if source is None or known is None or source != source_of(parse_spec(known.kind, known.spec)):
-        noted.pop(REVISION, "")
-        noted.pop(ORIGIN, "")
+        noted = {key: text for key, text in noted.items() if key not in OF_SOURCE}
     looked = options.looked.get(manifest.key)
-    if looked is not None and looked.origin:
-        noted[ORIGIN] = looked.origin
+    # A remote that did not answer leaves the commit that is known.
     if looked is not None and (looked.revision or looked.origin):
-        # A remote that did not answer leaves the commit that is known.
-        noted[REVISION] = looked.revision
+        noted = {key: text for key, text in noted.items() if key not in OF_SOURCE}
+        noted |= looked.annotations()
     kept = {key: text for key, text in {**noted, **taken}.items() if text}
     # What a person hands back to us of `get -o yaml` is not theirs.
     written = manifest.metadata.annotations.items()

@@ -84,6 +84,7 @@ from fleetctl.tracking.annotations import (
 from fleetctl.tracking.by_hand import FieldNote, field_note, note_of_edit, noted_fields, shown
 from fleetctl.tracking.kept_by import kept_by, left_by
 from fleetctl.tracking.row_indexes import indexes_kept
+from fleetctl.tracking.sources import source_of
 from fleetctl.tracking.track import track_of
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def propose(
     """
     if not options.by_hand:
         manifests = with_hand_fields(stored, manifests)
+    options = _settled(stored, manifests, options)
     changes: list[Change] = []
     functions, endpoints = (
         {(it.name, it.namespace): it for it in manifests if it.kind == kind}
@@ -137,6 +139,18 @@ def propose(
     if options.unjudged:
         return changes
     return admitted(stored, changes, now_s, costs=options.costs)
+
+
+def _settled(stored: Stored, manifests: Sequence[Manifest], options: Order) -> Order:
+    """With the revisions that objects have, where their sources are the same."""
+    looked = dict(options.looked)
+    for manifest in manifests if options.sources is not None else ():
+        known = stored.resources.get(manifest.kind, manifest.name, manifest.namespace)
+        if known is not None and (found := looked.get(manifest.key)) is not None:
+            assert options.sources is not None
+            source = source_of(manifest.spec)
+            looked[manifest.key] = options.sources.settled(source, known.annotations, found)
+    return replace(options, looked=looked)
 
 
 def commit(store: Store, changes: Sequence[Change], now_s: float) -> None:

@@ -29,6 +29,10 @@ from fleetctl.common.errors import FleetctlError, UsageError
 GARBAGE_OBJECTS = 100_000
 
 
+# What these print, a shell may put into a file beside a program; that is no part of it.
+REPORTS = frozenset(
+    ("results", "plot", "query", "cost", "graph", "plan", "get", "describe", "events", "top")
+)
 COMPLETE = "__complete"  # what the scripts of `completion` ask; no verb of people
 
 
@@ -54,6 +58,10 @@ def _told(words: list[str], screen: Screen) -> int:
     try:
         code = dispatch(words, screen)
         screen.flush()
+        if words and words[0] in REPORTS:
+            from fleetctl.tracking.written import note_output
+
+            note_output()
         return code
     except FleetctlError as error:
         screen.error(str(error), hint=error.hint)

@@ -20,6 +20,8 @@ BALLAST = "store/ballast"  # given up when the disk is full, so that stops can s
 STORE_MARKER = "store-id"  # beside store/, so that a removed store is missed
 LAST_BACKUP = "last-backup.json"  # where the newest copy of the store is
 RESTORED = "restored.json"  # the store was put back, and nobody has asked the providers since
+COMMITS = "commits"  # what is known of commits of repositories that manifests name
+WRITTEN = "written"  # which files of this machine verbs wrote, and how those were then
 RETENTION = "retention.json"  # from when on the default limits of what is over hold
 SOCKET = "controller.sock"
 # The shortest limit of the platforms we know (macOS 104, Linux 108), less the final zero.

@@ -42,7 +42,7 @@ from fleetctl.specs.kinds.provider import ProviderSpec
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.specs.values.scalars import Spec
-from fleetctl.tracking.sources import Looked
+from fleetctl.tracking.looked import Looked
 
 if TYPE_CHECKING:
     from fleetctl.engine.capacity.prices import Market
@@ -90,7 +90,7 @@ class Receiver:
         doubts += warnings_of(changes)
         planned = {key: found.planned for key, found in forecasts.items()}
         warnings = [text for manifest in manifests for text in manifest.warnings] + doubts
-        warnings += [it.warning for it in order.looked.values() if it.warning]
+        warnings += [text for it in order.looked.values() for text in it.warnings]
         reply: Reply = {"ok": True, "results": outcomes_of(changes), "warnings": warnings}
         if request.get("tellRead"):
             reply["read"] = sorted(

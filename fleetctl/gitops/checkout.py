@@ -36,10 +36,10 @@ def reaching(
         yield access_to(repository.url, values, Path(private), known_hosts=hosts), Path(private)
 
 
-async def tip(repository: Repository, values: Mapping[str, str], place: Path) -> str:
+async def tip(repository: Repository, values: Mapping[str, str], place: Path) -> git.Found:
     """The commit that the ref names now. Raises Refused and Unavailable."""
     with reaching(repository, values, place) as (access, _):
-        return await git.resolve(repository, access)
+        return await git.find(repository, access)
 
 
 async def check_out(
@@ -76,7 +76,7 @@ async def _bring(
     (tree / ".git" / _COUNT).write_text(str(_fetches(tree) + 1))
     if repository.verify is not None:
         await verify(repository, repository.verify, commit, tree, private)
-    smudging = _with_lfs(access) if repository.lfs else access
+    smudging = git.with_lfs(access) if repository.lfs else access
     await do("checkout", "--quiet", "--force", "--detach", commit, by=smudging)
     await do("clean", "-ffdxq")
     if repository.submodules:
@@ -87,18 +87,6 @@ async def _bring(
         await do("submodule", "sync", "--quiet", "--recursive")
         update = ("submodule", "update", "--quiet", "--init", "--recursive", "--force")
         await do(*update, "--depth=1", by=smudging)
-
-
-def _with_lfs(access: Access) -> Access:
-    """Raises Refused where the program is missing."""
-    if shutil.which("git-lfs") is None:
-        raise Refused("`git.lfs` needs the program `git-lfs`", hint="install git-lfs")
-    return access.with_options(
-        ("filter.lfs.process", "git-lfs filter-process"),
-        ("filter.lfs.smudge", "git-lfs smudge -- %f"),
-        ("filter.lfs.required", "true"),
-        GIT_LFS_SKIP_SMUDGE="0",
-    )
 
 
 def _made(tree: Path) -> str:

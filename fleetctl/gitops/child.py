@@ -94,7 +94,8 @@ async def _compared(
         accounts.open(name, json.loads(dump_spec(spec)))
     manifests = with_hand_fields(stored, manifests)
     sources, providers, now_s = Sources(home), accounts.backends, SystemClock().now_s()
-    looked = sources.keep(manifests, await sources.look(manifests))
+    with fenced(Path.cwd()):  # links, too, are followed no further
+        looked = sources.keep(manifests, await sources.look(manifests))
     manifests = await sources.required(manifests, looked)
     whole = replace(
         order_of(claim), parallelism=parallelism_of(providers), looked=looked, sources=sources
@@ -107,7 +108,7 @@ async def _compared(
     changes = admitted(stored, noted(changes, forecasts), now_s, costs=costs)
     refuse_denied(changes, manifests)
     doubts = await _foreseen(stored, manifests, changes, providers, known)
-    doubts += [it.warning for it in looked.values() if it.warning] + warnings_of(changes)
+    doubts += [text for it in looked.values() for text in it.warnings] + warnings_of(changes)
     found = proposal_of(stored, manifests, claim, changes, now_s)
     return replace(found, warnings=(*found.warnings, *doubts)), changes
 

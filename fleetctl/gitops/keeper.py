@@ -8,7 +8,7 @@ import logging
 import shutil
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from fleetctl.apply.write.letting_go import let_go
@@ -40,21 +40,26 @@ class Keeper:
     def __init__(self, home: Path, store: Store, secrets: Secrets) -> None:
         self._home, self._store, self._secrets = home, store, secrets
         self._gate = asyncio.Semaphore(READINGS_AT_ONCE)
+        self._doubts: dict[str, str] = {}  # by uid: what else the ref could have meant
 
     async def tip(self, source: Resource, spec: SourceSpec) -> str:
         values = self._values(source, spec)
         try:
             async with asyncio.timeout(LOOK_S):
-                return await checkout.tip(spec.git, values, self._place(source))
+                found = await checkout.tip(spec.git, values, self._place(source))
         except TimeoutError as error:
             text = f"the repository did not answer within {LOOK_S:g} s"
             raise Unavailable(text, reason="SourceUnreachable") from error
+        self._doubts[source.uid] = found.doubt
+        return found.commit
 
     async def read(self, source: Resource, spec: SourceSpec, commit: str) -> Reading:
         values, place = self._values(source, spec), self._place(source)
         async with self._gate:
             tree = await checkout.check_out(spec.git, commit, values, place)
-            return await self._load(tree, place, source, spec, commit)
+            found = await self._load(tree, place, source, spec, commit)
+        doubt = self._doubts.get(source.uid, "")
+        return replace(found, warnings=(doubt, *found.warnings)) if doubt else found
 
     async def _load(
         self, tree: Path, place: Path, source: Resource, spec: SourceSpec, commit: str

@@ -18,7 +18,7 @@ from fleetctl.manifest.document.limits import overlong
 from fleetctl.manifest.document.namespaces import Chosen, misplaced, settled, too_long
 from fleetctl.manifest.document.template import Inner, inner_of, metadata_for, moved_in
 from fleetctl.manifest.document.unsupported import not_yet, not_yet_of_a_sweep
-from fleetctl.manifest.files.documents import Document
+from fleetctl.manifest.files.documents import VALUES, Document, is_address
 from fleetctl.manifest.files.includes import Included, include
 from fleetctl.manifest.messages import Finding, findings
 from fleetctl.manifest.positions import Written, located
@@ -30,6 +30,7 @@ from fleetctl.manifest.problems import (
     joined,
     path_text,
 )
+from fleetctl.manifest.rendering.overlays import file_of
 from fleetctl.manifest.rendering.render import Draft, render
 from fleetctl.manifest.yaml.reader import DOCUMENTS_MAX, Root
 from fleetctl.specs.blocks.common import Metadata
@@ -58,7 +59,7 @@ _METADATA_WRITTEN_BY_US = frozenset(
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A checked spec. line: where its document begins. warnings: sentences for a person. origin:
-    absolute, of `source.path`. read: other files that it was made from, absolute. by_hand: fields
+    absolute, of `source.path`. read: all files that it was made from, absolute. by_hand: fields
     of the stored object that were added because the file has none; filed: itself without them.
     """
 
@@ -111,7 +112,8 @@ def load(
     may_be_empty: no document at all is a spec, too: that nothing of a set shall be.
     """
     rendered = render(documents)
-    checked = [_check(draft, namespace) for draft in rendered.drafts]
+    values = tuple(file_of(it) for it in documents if it.role == VALUES)
+    checked = [_check(draft, namespace, values) for draft in rendered.drafts]
     problems = in_order([*rendered.problems, *_problems(checked)], documents)
     manifests = [it.manifest for it in checked if it.manifest is not None]
     problems.extend(_declared_twice(manifests))
@@ -166,7 +168,8 @@ def _problems(checked: Sequence[_Checked]) -> list[Problem]:
     return [*problems[: len(found)], *(one for it in checked for one in it.included.problems)]
 
 
-def _check(draft: Draft, namespace: Chosen) -> _Checked:
+def _check(draft: Draft, namespace: Chosen, values: tuple[str, ...] = ()) -> _Checked:
+    """values: files of them, absolute."""
     root, document = draft.root, draft.written.document
     data = root.value
     if (other := no_manifest(data, document.path)) is not None:
@@ -200,13 +203,19 @@ def _check(draft: Draft, namespace: Chosen) -> _Checked:
             line=root.position[0],
             warnings=draft.warnings,
             origin=included.origin,
-            read=(*draft.read, *included.read),
+            read=(*_own(document), *draft.read, *included.read, *values),
             source=written,
         )
         checked.doubts = list(doubtful_in(spec))
         if inner is not None and inner.spec is not None:
             checked.doubts += moved_in(doubtful_in(inner.spec))
     return checked
+
+
+def _own(document: Document) -> tuple[str, ...]:
+    """The file that a manifest stands in, where that is one of this machine."""
+    there = document.path != "-" and not is_address(document.path)
+    return (file_of(document),) if there else ()
 
 
 def _wrong_inside(metadata: Metadata, inner: Inner) -> Iterator[Finding]:

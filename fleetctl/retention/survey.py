@@ -22,6 +22,7 @@ from fleetctl.specs.values.namespaces import object_key
 from fleetctl.stores.read.reader import Reader
 from fleetctl.tracking.annotations import ORIGIN, REVISION
 from fleetctl.tracking.kept_by import made_again_by
+from fleetctl.tracking.looked import copy_in
 from fleetctl.wiring.plugins import caches_of
 
 NOT_OVER, UNKNOWN = "not over", "of no object of this store"
@@ -135,7 +136,7 @@ def _sources(
     for it in objects.values():
         if REVISION in it.annotations and ORIGIN in it.annotations:
             name = name_of(Path(it.annotations[ORIGIN]))
-            users.setdefault(keys.key_of(it.annotations[REVISION], name), []).append(it)
+            users.setdefault(keys.key_of(copy_in(it.annotations), name), []).append(it)
     for key, path in copies:
         if key not in users:
             continue

@@ -18,6 +18,11 @@ from fleetctl.tracking.kept_by import KEPT_BY
 
 # What `source.path` held when its object was applied, or the commit of `source.git`.
 REVISION = "fleetctl.dev/source-revision"
+# The copy that runs get, where it holds more than what the revision counts; of a repository with a
+# `path`, the commit.
+COPY = "fleetctl.dev/source-copy"
+# Files in `source.path` that its manifest was read from, a JSON list of relative paths.
+APART = "fleetctl.dev/source-apart"
 # Where `source.path` was: what is stored is relative to the manifest.
 ORIGIN = "fleetctl.dev/source-origin"
 # The content of the Function that the template names.
@@ -56,9 +61,13 @@ FIELDS = "fleetctl.dev/fields"
 # The label that ties an object to the files that it came from, as kubectl's part-of label does.
 APPLYSET = "fleetctl.dev/applyset"
 
+# What is known of a source; it goes when the source becomes another.
+OF_SOURCE = (REVISION, COPY, APART, ORIGIN)
 NOTES = (
+    APART,
     APPROVED,
     COMMAND,
+    COPY,
     ESTIMATE,
     FIELDS,
     FINISHING,

@@ -6,18 +6,21 @@ by sources.py, after the commit is known.
 from __future__ import annotations
 
 import asyncio
+import posixpath
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from fleetctl.common.errors import Refused, Unavailable, UsageError
 from fleetctl.manifest.checks import wrong_in
 from fleetctl.manifest.files.requirements import RequirementsError, read_requirements
 from fleetctl.manifest.problems import path_text
 from fleetctl.providers.sources import git, texts
-from fleetctl.specs.blocks.template import GitSource, Image
-from fleetctl.specs.values.packages import LOCAL
+from fleetctl.specs.blocks.template import GitSource, Image, PipIndex
+from fleetctl.specs.values.packages import LOCAL, split_options, with_options
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
@@ -52,7 +55,17 @@ class Required:
         except (Unavailable, TimeoutError) as error:
             problem = str(error) or f"the repository did not answer within {READ_S:g} s"
             raise UsageError(f"{where} cannot be read from here: {problem}", hint=HINT) from error
-        whole = image.model_copy(update={"pip": (*image.pip, *listed), "requirements": None})
+        packages, found = split_options([*listed])
+        update: dict[str, Any] = {"pip": (*image.pip, *packages), "requirements": None}
+        if found:
+            given = image.pip_index
+            before = None if given is None else given.model_dump(by_alias=True, exclude_none=True)
+            try:
+                update["pip_index"] = PipIndex.model_validate(with_options(before, found))
+            except ValidationError as error:
+                why = error.errors()[0]["msg"]
+                raise UsageError(f"{where}: `{image.requirements}`: {why}", hint=HINT) from error
+        whole = image.model_copy(update=update)
         changed = holder.model_copy(update={"image": whole})
         if holder is not manifest.spec:
             changed = manifest.spec.model_copy(update={"template": changed})
@@ -65,6 +78,7 @@ class Required:
         if not commit:
             ref = f"`{source.ref}`" if source.ref else "the default branch"
             raise Unavailable(f"{git.shown(source.url)} does not tell what {ref} is now")
+        file = posixpath.join(source.path or "", file)
         key = (source.url, commit, file)
         if key not in self._found:
             if len(self._found) >= FOUND_MAX:

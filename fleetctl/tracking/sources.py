@@ -8,8 +8,9 @@ a run's order is made (`pinned`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,42 +18,39 @@ from fleetctl.common.errors import Refused, Unavailable, UsageError
 from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.checks.commands import programs
 from fleetctl.providers.sources import git
-from fleetctl.providers.sources.pinning import current
-from fleetctl.providers.sources.revision import Tree
+from fleetctl.providers.sources.apart import Apart
+from fleetctl.providers.sources.excludes import Excludes
+from fleetctl.providers.sources.revision import APART, Tree
 from fleetctl.providers.sources.snapshots import EVERYTHING, Snapshots, differing, name_of
 from fleetctl.specs.blocks.common import Execution, work_in
-from fleetctl.specs.blocks.template import GitSource, Source, Template
-from fleetctl.specs.builtin import runs_here
+from fleetctl.specs.blocks.template import Source, Template
 from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.commits import commits_of
+from fleetctl.tracking.looked import (
+    FILES_SHOWN_MAX,
+    Looked,
+    copy_in,
+    files_text,
+    inside,
+    kept_in,
+    short,
+    where,
+)
 from fleetctl.tracking.required import Required
+from fleetctl.tracking.written import WrittenFiles
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest
 
-GIT_LOOK_S = 10.0  # for all remotes together: a plan waits no longer for a network
-GIT_AT_ONCE = 8
-FILES_SHOWN_MAX = 3
-COMMIT_SHOWN = 7
 SOURCE_MISSING = "SourceMissing"
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """What a source is now. revision: as in fleetctl.specs.content.Pins. origin: the directory of a
-    `source.path`. files: of that, relative path -> digest. warning: a sentence, or empty.
-    """
-
-    revision: str = ""
-    origin: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
-    warning: str = ""
 
 
 class Sources:
     """home: the state directory."""
 
     def __init__(self, home: Path) -> None:
-        self._snapshots = Snapshots(home)
+        self._home, self._snapshots = home, Snapshots(home)
+        self._written = WrittenFiles(home)
         self._required = Required()
 
     async def look(self, manifests: Sequence[Manifest]) -> dict[str, Looked]:
@@ -63,7 +61,7 @@ class Sources:
         paths = [(it, source) for it, source in named if source.path is not None]
         repositories = [(it, source) for it, source in named if source.git is not None]
         found = await asyncio.to_thread(self._directories, paths) if paths else {}
-        return found | (await _commits(repositories) if repositories else {})
+        return found | (await commits_of(repositories, self._home) if repositories else {})
 
     async def required(
         self, manifests: Sequence[Manifest], looked: Mapping[str, Looked]
@@ -72,7 +70,7 @@ class Sources:
         them. Raises UsageError.
         """
         return [
-            await self._required.read_into(it, looked.get(it.key, Looked()).revision)
+            await self._required.read_into(it, looked.get(it.key, Looked()).held)
             for it in manifests
         ]
 
@@ -87,93 +85,152 @@ class Sources:
             source, seen = source_of(manifest.spec), looked.get(manifest.key)
             if seen is None or source is None or source.path is None or not seen.revision:
                 continue
-            origin = Path(seen.origin)
+            origin, apart = Path(seen.origin), self._apart(source, seen.origin, seen.apart)
+            tree = Tree(seen.revision, seen.copy, seen.files)
+            follow = source.follow_links
             try:
-                tree = self._snapshots.keep(origin, source.exclude, Tree(seen.revision, seen.files))
+                tree = self._snapshots.keep(origin, source.exclude, tree, apart, follow=follow)
             except OSError as error:
                 raise Refused(
                     f"{manifest.key}: source.path `{origin}` cannot be copied: {error.strerror}",
                     hint="the copy lies in the state directory; see that its disk has room",
                 ) from error
-            kept[manifest.key] = Looked(tree.revision, seen.origin, tree.files, seen.warning)
+            kept[manifest.key] = replace(
+                seen, revision=tree.revision, copy=tree.copy, files=tree.files
+            )
         return kept
+
+    def settled(
+        self, source: Source | None, annotations: Mapping[str, str], looked: Looked
+    ) -> Looked:
+        """The same, with the revision that an object has already where the program is the same: by
+        the rules of today, also where it was looked at by those of an earlier version. annotations:
+        of the object.
+        """
+        before, revision = kept_in(annotations), looked.revision
+        if source is None or source.path is None or revision in ("", before.revision):
+            return looked
+        if not before.revision:
+            return looked
+        if before.copy != looked.copy:
+            apart = self._apart(source, looked.origin, looked.apart)
+            name = name_of(Path(before.origin or looked.origin))
+            if self._snapshots.tree_of(before.copy, name, apart).revision != revision:
+                return looked
+        return replace(looked, revision=before.revision)
 
     def pinned(self, template: Template, annotations: Mapping[str, str]) -> Template:
         """The template with its source as it was when its object was applied. Raises Unavailable
         when nobody has that any more.
         """
-        source, revision = template.source, annotations.get(REVISION, "")
+        source, held = template.source, copy_in(annotations)
         if source is None:
             return template
         if source.git is not None:
-            if not git.is_commit(revision):
+            if not git.is_commit(held):
                 return template
-            commit = source.git.model_copy(update={"ref": revision})
+            commit = source.git.model_copy(update={"ref": held})
             return _with(template, source.model_copy(update={"git": commit}))
         origin = annotations.get(ORIGIN, source.path or "")
-        if not revision:
+        if not held:
             return _with(template, source.model_copy(update={"path": origin}))
-        copy = self._snapshots.path_of(revision, name_of(Path(origin)))
+        copy = self._snapshots.path_of(held, name_of(Path(origin)))
         if copy is None:
             raise Unavailable(
                 f"the copy of source.path `{origin}` is no longer in the state directory",
                 reason=SOURCE_MISSING,
                 hint="apply the manifest again",
             )
-        return _with(template, source.model_copy(update={"path": str(copy), "exclude": EVERYTHING}))
+        taken = {"path": str(copy), "exclude": EVERYTHING, "follow_links": False}
+        return _with(template, source.model_copy(update=taken))
 
     def changed(self, annotations: Mapping[str, str], looked: Looked) -> str:
         """How a source differs from what was applied, in a few words; empty when it does not."""
-        before = annotations.get(REVISION, "")
-        if before == looked.revision:
+        before = kept_in(annotations)
+        if before.revision == looked.revision:
             return ""
-        if not before:
-            return f"now {_short(looked.revision)}"
-        if git.is_commit(before) or git.is_commit(looked.revision):
-            return f"{_short(before)} -> {_short(looked.revision)}"
-        origin = annotations.get(ORIGIN, looked.origin)
-        old = self._snapshots.files_of(before, name_of(Path(origin)))
-        if not old:
-            return f"{_short(before)} -> {_short(looked.revision)}"
-        return files_text(differing(old, looked.files))
+        if not before.revision:
+            return f"now {short(looked.held)}"
+        told = f"{short(before.copy)} -> {short(looked.held)}"
+        if git.is_commit(before.copy) or git.is_commit(looked.held):
+            return told
+        old = self._snapshots.files_of(before.copy, name_of(Path(before.origin or looked.origin)))
+        return files_text(differing(old, looked.files)) if old else told
 
     def moved_on(self, source: Source | None, annotations: Mapping[str, str]) -> str:
         """How the directory of an object differs from the copy that its runs get; empty when it
         does not, or nobody can tell.
         """
-        origin, revision = annotations.get(ORIGIN, ""), annotations.get(REVISION, "")
-        if source is None or source.path is None or not origin or not revision:
+        before = kept_in(annotations)
+        if source is None or source.path is None or not before.origin or not before.revision:
             return ""
-        tree = self._snapshots.look(Path(origin), source.exclude)
-        if not tree.revision:
+        now = self._looked(source, before.origin, before.apart)
+        if not now.revision:
             return ""
-        return self.changed(annotations, Looked(tree.revision, origin, tree.files))
+        return self.changed(annotations, self.settled(source, annotations, now))
 
     def sweep(self, annotations: Iterable[Mapping[str, str]]) -> None:
         """Let go of copies that no object names. To be called in a thread."""
         named = {
-            (it[REVISION], name_of(Path(it[ORIGIN])))
+            (copy_in(it), name_of(Path(it[ORIGIN])))
             for it in annotations
             if REVISION in it and ORIGIN in it
         }
         self._snapshots.sweep(named)
 
     def _directories(self, named: Sequence[tuple[Manifest, Source]]) -> dict[str, Looked]:
+        """Raises UsageError for what cannot be read."""
         found: dict[str, Looked] = {}
-        seen: dict[tuple[str, tuple[str, ...]], Looked] = {}
+        seen: dict[tuple[object, ...], Looked] = {}
         for manifest, source in named:
             origin = manifest.origin or source.path or ""
-            at = (origin, source.exclude)
+            apart = inside(manifest.read, origin)
+            at = (origin, source.exclude, source.follow_links, apart)
             if at not in seen:
-                tree = self._snapshots.look(Path(origin), source.exclude)
-                seen[at] = Looked(tree.revision, origin, tree.files)
+                try:
+                    seen[at] = self._looked(source, origin, apart)
+                except Refused as error:
+                    raise UsageError(f"{where(manifest)}: {error}", hint=error.hint) from error
             one = seen[at]
-            if not one.revision:
-                one = Looked("", origin, {}, _too_large(manifest, source))
-            elif lacks := _lacking(manifest, one.files):
-                one = replace(one, warning=lacks)
-            found[manifest.key] = one
+            doubts = (*one.warnings, *_doubts(manifest, one))
+            found[manifest.key] = replace(
+                one,
+                warnings=tuple(f"{where(manifest)}: {it}" for it in doubts),
+                notes=tuple(f"{manifest.key}: {it}" for it in one.notes),
+            )
         return found
+
+    def _looked(self, source: Source, origin: str, apart: tuple[str, ...]) -> Looked:
+        """What a directory holds now. Raises Refused for what cannot be read."""
+        rule, follow = self._apart(source, origin, apart), source.follow_links
+        tree = self._snapshots.look(Path(origin), source.exclude, rule, follow=follow)
+        if tree.problem:
+            raise Refused(
+                f"source.path `{source.path}`: {tree.problem}",
+                hint="change its mode, or leave it out by `exclude`",
+            )
+        warnings = [_left_out(source, tree.outside)] if tree.outside else []
+        if not tree.revision:
+            warnings.append(
+                f"source.path `{source.path}` is too large to compare, or cannot be read; an edit"
+                " of it is not noticed"
+            )
+            return Looked("", origin, warnings=tuple(warnings))
+        aside = [name for name, held in tree.files.items() if held.startswith(APART)]
+        told = f"no part of the program, and not compared: {', '.join(aside)}"
+        hint = '`exclude: ["!NAME"]` makes one count'
+        return Looked(
+            tree.revision,
+            origin,
+            tree.files,
+            tree.copy,
+            apart,
+            tuple(warnings),
+            (f"{told}; {hint}",) if aside else (),
+        )
+
+    def _apart(self, source: Source, origin: str, names: tuple[str, ...]) -> Apart:
+        return Apart(frozenset(names), self._written.below(origin), Excludes(source.exclude))
 
 
 def source_of(spec: object) -> Source | None:
@@ -183,63 +240,36 @@ def source_of(spec: object) -> Source | None:
     return getattr(holder, "source", None)
 
 
-def files_text(names: Sequence[str]) -> str:
-    """`3 files: train.py, model.py, …`."""
-    shown = ", ".join(names[:FILES_SHOWN_MAX])
-    rest = ", …" if len(names) > FILES_SHOWN_MAX else ""
-    return f"{len(names):,} file{'s'[: len(names) != 1]}: {shown}{rest}"
+def _left_out(source: Source, links: Sequence[str]) -> str:
+    """Of links that no copy has."""
+    shown = ", ".join(links[:FILES_SHOWN_MAX]) + (", …" if len(links) > FILES_SHOWN_MAX else "")
+    one = len(links) == 1
+    what = "a link that leads" if one else f"{len(links):,} links that lead"
+    left = f"source.path `{source.path}` has {what} out of it, and tasks do not get: {shown}"
+    if source.follow_links:
+        return f"{left}; there is nothing where {'it leads' if one else 'they lead'}"
+    return f"{left}; `followLinks: true` copies what {'it leads' if one else 'they lead'} to"
 
 
-async def _commits(named: Sequence[tuple[Manifest, Source]]) -> dict[str, Looked]:
-    """What the refs name now; a remote that does not answer in time leaves what was known."""
-    gate = asyncio.Semaphore(GIT_AT_ONCE)
-    asked: dict[tuple[str, str | None], asyncio.Task[str | None]] = {}
-
-    async def ask(wanted: GitSource, *, here: bool) -> str | None:
-        async with gate:
-            return await current(wanted, here=here)
-
-    for manifest, source in named:
-        assert source.git is not None
-        at = (source.git.url, source.git.ref)
-        if at not in asked:
-            asked[at] = asyncio.ensure_future(ask(source.git, here=_runs_here(manifest.spec)))
-    await asyncio.wait(asked.values(), timeout=GIT_LOOK_S)
-    found: dict[str, Looked] = {}
-    try:
-        for manifest, source in named:
-            assert source.git is not None
-            task = asked[source.git.url, source.git.ref]
-            try:
-                commit = task.result() if task.done() else None
-            except Refused as error:
-                where = f"{manifest.path}:{manifest.line}: {manifest.key}"
-                raise UsageError(f"{where}: {error}", hint=error.hint) from error
-            if commit is not None:
-                found[manifest.key] = Looked(commit)
-            elif git.host(source.git.url):
-                found[manifest.key] = Looked(warning=_unasked(manifest, source.git))
-    finally:
-        for task in asked.values():
-            task.cancel()
-        await asyncio.gather(*asked.values(), return_exceptions=True)
-    return found
+def _doubts(manifest: Manifest, looked: Looked) -> Iterator[str]:
+    if looked.revision and (lacks := _lacking(manifest, looked.files)):
+        yield lacks
+    for name in (it for it, held in looked.files.items() if held.startswith(APART)):
+        if _names(manifest, name):
+            origin = "the manifest is read from it" if name in looked.apart else "fleetctl wrote it"
+            yield (
+                f"the work names `{name}`, and an edit of it runs nothing again, as {origin}; where"
+                f' the program reads it, `exclude: ["!{name}"]` makes it count'
+            )
 
 
-def _runs_here(spec: object) -> bool:
-    """Whether a path of this machine means the same where it runs."""
-    spec = work_in(spec)
-    if isinstance(spec, Execution):
-        return all(map(runs_here, spec.providers()))
-    return runs_here(getattr(spec, "provider", ""))
-
-
-def _too_large(manifest: Manifest, source: Source) -> str:
-    where = f"{manifest.path}:{manifest.line}: {manifest.key}"
-    return (
-        f"{where}: source.path `{source.path}` is too large to compare, or cannot be read;"
-        " an edit of it is not noticed"
-    )
+def _names(manifest: Manifest, name: str) -> bool:
+    """Whether the work of a manifest has the name of a file in it."""
+    template = getattr(work_in(manifest.spec), "template", None)
+    if template is None:
+        return False
+    texts = (template.script, template.python, *(template.command or ()))
+    return any(name in re.split(r"[^\w./-]+", text) for text in texts if text)
 
 
 def _lacking(manifest: Manifest, files: Mapping[str, str]) -> str:
@@ -252,22 +282,11 @@ def _lacking(manifest: Manifest, files: Mapping[str, str]) -> str:
         return ""
     for name in programs(spec):
         if name not in files:
-            where = f"{manifest.path}:{manifest.line}: {manifest.key}"
             near = did_you_mean(name, list(files))
             rest = f"; {near}" if near else ""
-            return f"{where}: `{name}` is not among the files of source.path{rest}"
+            return f"`{name}` is not among the files of source.path{rest}"
     return ""
-
-
-def _unasked(manifest: Manifest, wanted: GitSource) -> str:
-    where = f"{manifest.path}:{manifest.line}: {manifest.key}"
-    ref = f"`{wanted.ref}`" if wanted.ref else "the default branch"
-    return f"{where}: {git.shown(wanted.url)} cannot be asked from here what {ref} is now"
 
 
 def _with(template: Template, source: Source) -> Template:
     return template.model_copy(update={"source": source})
-
-
-def _short(revision: str) -> str:
-    return revision.removeprefix("sha256:")[:COMMIT_SHOWN] or "unknown"

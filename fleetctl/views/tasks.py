@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 QUEUED, CANCELLED, REFUSED, OUTDATED = "Queued", "Cancelled", "Refused", "Outdated"
 STOPPED = "Stopped"  # for good: it did badly
 CACHED = "Cached"  # as fleetctl.controllers.model has it, which would cost a read path its models
+ENDED_BADLY = ("Failed", "Lost", "Refused")  # states of an attempt
 
 
 class Task(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     ConfigDict,
     Field,
     PrivateAttr,
@@ -49,7 +50,66 @@ FUNCTION_FIELDS = ("image", "source", "resources", "secrets", "volumes")
 # `ext::` and its like name a program for git to run.
 _GIT_HELPER = re.compile(r"[A-Za-z0-9+.-]+::")
 _PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
+_INSIDE = re.compile(r"(?!/)(?!.*(?:^|/)\.\.(?:/|$))[^\0]+")
+_INDEX = re.compile(r"(?:https|http|file)://[^\s/]*/?\S*")
+_USER = re.compile(r"//[^/]*@")
 _PYTHON_VERSION = re.compile(r"[0-9]+\.[0-9]+(\.[0-9]+)?")
+
+
+def _is_address(value: str) -> str:
+    if not _INDEX.fullmatch(value):
+        raise ValueError("it must be a https:// or file:// address of a package index")
+    if _USER.search(value):
+        raise ValueError("it must hold no password: name a Secret in `secret`")
+    return value
+
+
+def _is_place(value: str) -> str:
+    return value if value.startswith("/") else _is_address(value)
+
+
+IndexAddress = Annotated[NonEmptyText, AfterValidator(_is_address)]
+IndexPlace = Annotated[NonEmptyText, AfterValidator(_is_place)]
+
+
+class PipIndex(Spec):
+    """Where the packages of `image.pip` come from, at least one of `url`, `extra`, `findLinks`."""
+
+    url: IndexAddress | None = Field(
+        default=None,
+        description="Index in place of the usual one, such as `https://host/simple`; default none.",
+    )
+    extra: tuple[IndexAddress, ...] = Field(
+        default=(), description="Further indexes, which are asked before it; default none."
+    )
+    find_links: tuple[IndexPlace, ...] = Field(
+        default=(), description="Pages that link to packages, or absolute paths; default none."
+    )
+    secret: Name | None = Field(
+        default=None,
+        description="Secret with `PIP_INDEX_PASSWORD` for the host of `url`, or of `extra`; default"
+        " none.",
+    )
+
+    _login: dict[str, str] | None = PrivateAttr(default=None)
+
+    @property
+    def login(self) -> dict[str, str] | None:
+        """Values of the Secret, which are in no document."""
+        return self._login
+
+    def with_login(self, values: dict[str, str]) -> PipIndex:
+        made = self.model_copy()
+        made._login = values
+        return made
+
+    @model_validator(mode="after")
+    def _names_something(self) -> PipIndex:
+        if not (self.url or self.extra or self.find_links):
+            raise ValueError("at least one of `url`, `extra` and `findLinks` must be given")
+        if self.secret is not None and not (self.url or self.extra):
+            raise ValueError("`secret` goes with `url` or `extra`")
+        return self
 
 
 class Image(Spec):
@@ -70,6 +130,9 @@ class Image(Spec):
     requirements: NonEmptyText | None = Field(
         default=None,
         description="Requirements file of the source, which adds to `pip` at apply; default none.",
+    )
+    pip_index: PipIndex | None = Field(
+        default=None, description="Package index of `pip`; default: that of the installer."
     )
     apt: tuple[NonEmptyText, ...] = Field(default=(), description="System packages; default none.")
     run: tuple[NonEmptyText, ...] = Field(
@@ -104,15 +167,34 @@ class Image(Spec):
         return value
 
 
+def _inside_repository(value: Any) -> Any:
+    if isinstance(value, str) and not _INSIDE.fullmatch(value):
+        raise ValueError("it must be a directory inside the repository, such as `jobs/nightly`")
+    return value
+
+
+InsideRepository = Annotated[NonEmptyText, BeforeValidator(_inside_repository)]
+
+
 class GitSource(Spec):
     """Code from a git repository, fetched when a sandbox starts."""
 
     url: NonEmptyText = Field(description="Where to clone from.")
     ref: NonEmptyText | None = Field(
-        default=None, description="Branch, tag or commit; default: the remote's default branch."
+        default=None,
+        description="Branch, tag, commit or full name such as `refs/pull/7/head`; default: the"
+        " remote's default.",
+    )
+    path: InsideRepository | None = Field(
+        default=None,
+        description="Directory inside it that the task gets; commits elsewhere change nothing."
+        " Default: all of it.",
     )
     submodules: Bool = Field(
         default=False, description="Whether to fetch submodules; default false."
+    )
+    lfs: Bool = Field(
+        default=False, description="Whether to fetch files of Git LFS; default false."
     )
 
     @field_validator("url")
@@ -143,7 +225,13 @@ class Source(Spec):
     )
     exclude: tuple[NonEmptyText, ...] = Field(
         default=(),
-        description="Patterns in the manner of .gitignore, at every depth; default none.",
+        description="Patterns in the manner of .gitignore, at every depth; `!` takes back in;"
+        " default none.",
+    )
+    follow_links: Bool = Field(
+        default=False,
+        description="Whether links that lead out of `path` are followed, not left out; default"
+        " false.",
     )
     mount_path: SandboxPath | None = Field(
         default=None,
@@ -154,6 +242,8 @@ class Source(Spec):
     def _has_one_origin(self) -> Source:
         if (self.git is None) == (self.path is None):
             raise ValueError(ONE_ORIGIN)
+        if self.follow_links and self.path is None:
+            raise ValueError("`followLinks` goes with `path`")
         return self
 
 

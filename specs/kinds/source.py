@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema, model_validator
 
 from fleetctl.specs.blocks.notify import SourceNotices
-from fleetctl.specs.blocks.template import GitSource
+from fleetctl.specs.blocks.template import GitSource, InsideRepository
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Bool, Duration, Name, NonEmptyText, PositiveCount, Spec
 
@@ -19,7 +19,6 @@ REPAIR, REPORT = "Repair", "Report"
 DEPTH_MAX = 100_000
 
 _LIMIT = re.compile(r"\d{1,9}|(\d{1,2}|100)%")
-_PATH = re.compile(r"(?!/)(?!.*(?:^|/)\.\.(?:/|$))[^\0]+")
 
 
 def _limit(value: Any) -> Any:
@@ -27,12 +26,6 @@ def _limit(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | str) or not _LIMIT.fullmatch(text):
         raise ValueError("it must be a number of objects, or a share such as `20%`")
     return text
-
-
-def _relative(value: Any) -> Any:
-    if isinstance(value, str) and not _PATH.fullmatch(value):
-        raise ValueError("it must be a directory inside the repository, such as `jobs/nightly`")
-    return value
 
 
 Interval = Annotated[Duration, Field(ge=INTERVAL_S_MIN)]
@@ -65,7 +58,7 @@ class Verify(Spec):
 class Repository(GitSource):
     """A repository that holds manifests, and how often it is looked at."""
 
-    path: Annotated[NonEmptyText, BeforeValidator(_relative)] = Field(
+    path: InsideRepository = Field(
         default=".",
         description="Directory of the manifests, with all below it; default: the whole repository.",
     )
@@ -83,9 +76,6 @@ class Repository(GitSource):
     )
     depth: Annotated[PositiveCount, Field(le=DEPTH_MAX)] = Field(
         default=1, description="Commits that are fetched; default 1."
-    )
-    lfs: Bool = Field(
-        default=False, description="Whether to fetch files of Git LFS; default false."
     )
     verify: Verify | None = Field(
         default=None, description="Whose signature a commit must bear; default: nobody's."

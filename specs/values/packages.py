@@ -8,6 +8,7 @@ A file of its own: the manifest writes the digest, and each provider reads it.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 _MARK = "#sha256="
 # `/a/b.whl`, `/a/b[extra]`, `file:///a/b` and `name @ file:///a/b`, each with or without a digest.
@@ -17,7 +18,48 @@ LOCAL = re.compile(
 )
 
 
+# `--index-url URL` and its like, with the field of `image.pipIndex` that says the same.
+INDEX_FIELDS = {
+    "-i": "url",
+    "--index-url": "url",
+    "--extra-index-url": "extra",
+    "-f": "findLinks",
+    "--find-links": "findLinks",
+}
+INDEX_OPTION = re.compile(
+    rf"(?P<option>{'|'.join(sorted(INDEX_FIELDS, key=len, reverse=True))})(?:\s+|=)(?P<value>\S+)"
+)
+
 OUTSIDE = "must be a file inside the source, named from its top; any other is `pip: [-r FILE]`"
+
+
+def split_options(entries: list[str]) -> tuple[list[str], dict[str, Any]]:
+    """(packages, fields of `image.pipIndex`) of what a requirements file lists."""
+    packages: list[str] = []
+    index: dict[str, Any] = {}
+    for entry in entries:
+        match = INDEX_OPTION.fullmatch(entry)
+        if match is None:
+            packages.append(entry)
+        elif (field := INDEX_FIELDS[match["option"]]) == "url":
+            index[field] = match["value"]
+        else:
+            index.setdefault(field, []).append(match["value"])
+    return packages, index
+
+
+def with_options(index: Any, found: dict[str, Any]) -> Any:
+    """What a manifest gives as `image.pipIndex`, and what files add to it. What is no mapping is
+    left for the model to refuse.
+    """
+    if not found or not isinstance(index, dict | None):
+        return index
+    whole = {**found, **(index or {})}
+    for field in ("extra", "findLinks"):
+        own = whole.get(field, [])
+        if field in found and isinstance(own, list):
+            whole[field] = [*own, *(it for it in found[field] if it not in own)]
+    return whole
 
 
 def is_inside(path: str) -> bool:

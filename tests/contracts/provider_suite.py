@@ -21,6 +21,7 @@ from tests.contracts.provider_metrics import ProviderMetrics
 from tests.contracts.provider_outputs import ProviderOutputs
 from tests.contracts.provider_services import ProviderServices
 from tests.contracts.provider_sharing import ProviderSharing
+from tests.contracts.provider_sources import ProviderSources
 from tests.contracts.provider_wandb import ProviderWandb
 from tests.contracts.provider_worlds import World, command, eventually, python, script, story
 
@@ -38,6 +39,7 @@ class ProviderSuite(
     ProviderWandb,
     ProviderCheckpoints,
     ProviderServices,
+    ProviderSources,
 ):
     """`world` builds the provider; nothing else is asked of a subclass.
 

@@ -48,7 +48,9 @@ class Assets:
 
     async def ready(self, uid: str = "u", **template: Any) -> modal.Image:
         """Waits for builds, as the engine does by asking again."""
-        wanted = Template.model_validate({"script": "true", **template})
+        return await self.made(Template.model_validate({"script": "true", **template}), uid)
+
+    async def made(self, wanted: Template, uid: str = "u") -> modal.Image:
         return await self.images.ready(self.client, self.app, wanted, self.job(uid))
 
     async def output(self, image: modal.Image, *command: str, **options: Any) -> str:

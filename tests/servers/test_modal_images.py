@@ -16,9 +16,11 @@ from fleetctl.guest.ship.assemble import posix_source, remote_source
 from fleetctl.providers.modal.assets.images import GUEST_PATH, POSIX_GUEST_PATH, Images
 from fleetctl.providers.remote.assets import build_waits
 from fleetctl.providers.rundir.builds import is_building, logs_of
+from fleetctl.specs.blocks.template import Image, PipIndex, Template
 from tests.emulators.modal.running import ModalEmulator
 from tests.servers.modal_assets import Assets, Door, eventually, told
 from tests.unit.providers.test_envs import wheel
+from tests.unit.providers.test_pip_index import PASSWORD, SECRET, Index
 
 
 @pytest.fixture(scope="module")
@@ -277,3 +279,18 @@ async def test_images_of_two_clients_are_apart(assets: Assets) -> None:
     assert second is not first
     await client.close.aio()
     assert await assets.output(second, "cat", "/opt/apart") == "apart\n"
+
+
+@told
+async def test_packages_come_from_an_index_with_a_password(assets: Assets) -> None:
+    private = Index(assets.home.parent / "index", SECRET[PASSWORD])
+    try:
+        index = PipIndex(url=private.url, secret="corp").with_login(SECRET)
+        wanted = Image(pip=("fleetctl-greeting",), pip_index=index)
+        image = await assets.made(Template(python="1", image=wanted))
+    finally:
+        private.close()
+    code = "import fleetctl_greeting as g, os; print(g.text, *(it for it in os.environ.values()))"
+    reply = await assets.output(image, "python", "-c", code)
+    assert reply.startswith("hello") and "hush" not in reply
+    assert "hush" not in log_of(assets)

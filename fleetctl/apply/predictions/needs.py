@@ -60,6 +60,10 @@ def of_work(manifest: Manifest, spec: Execution, world: World) -> Iterator[Predi
         template, places = part.template, [it.provider for it in part.placement.candidates]
         yield from _secrets(manifest, part.at("secrets"), template.secrets, places, world)
         yield from _volumes(manifest, part, world)
+        index = template.image.pip_index if template.image is not None else None
+        if index is not None and index.secret is not None:
+            place: Path = (*part.at("image"), "pipIndex", "secret")
+            yield from missing(manifest, place, "Secret", index.secret, world)
         if template.function is not None and not part.own:
             at: Path = ("spec", "template", "function")
             yield from missing(manifest, at, "Function", template.function, world)

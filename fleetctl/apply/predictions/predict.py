@@ -59,7 +59,9 @@ def _worth_a_look(part: Part) -> bool:
     asks = template.image or template.secrets or template.resources.gpu or template.is_function
     named = template.volumes or template.endpoints or template.function
     several = isinstance(template, GangTemplate)
-    return bool(asks or named or several or placement.max_price_per_hour is not None)
+    source = template.source
+    lfs = source is not None and source.git is not None and source.git.lfs
+    return bool(asks or named or several or lfs or placement.max_price_per_hour is not None)
 
 
 async def predicted(

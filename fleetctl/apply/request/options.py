@@ -23,8 +23,9 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import ESTIMATE
+from fleetctl.tracking.looked import Looked
 from fleetctl.tracking.ownership import SET_PREFIX
-from fleetctl.tracking.sources import Looked, Sources
+from fleetctl.tracking.sources import Sources
 
 if TYPE_CHECKING:
     from fleetctl.manifest import Manifest

@@ -219,4 +219,4 @@ def _warnings(before: Commit, old: Side, new: Side) -> Iterator[str]:
             f" nothing is known of the cost before: {first}"
         )
     yield from (text for manifest in new.manifests for text in manifest.warnings)
-    yield from (it.warning for it in new.looked.values() if it.warning)
+    yield from (text for it in new.looked.values() for text in it.warnings)

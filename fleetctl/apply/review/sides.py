@@ -25,11 +25,13 @@ from fleetctl.manifest.files.documents import Document
 from fleetctl.manifest.loader import Manifest, load
 from fleetctl.manifest.problems import ManifestErrors
 from fleetctl.providers.sources.snapshots import differing
+from fleetctl.specs.blocks.template import Source
 from fleetctl.specs.kinds.registry import dump_spec
 from fleetctl.specs.kinds.secret import SecretSpec
 from fleetctl.stores.read.read_only import Snapshot, scratch
 from fleetctl.tracking.annotations import REVISION
-from fleetctl.tracking.sources import Looked, Sources, files_text, source_of
+from fleetctl.tracking.looked import Looked, files_text
+from fleetctl.tracking.sources import Sources, source_of
 from fleetctl.wiring.accounts import Accounts
 
 
@@ -107,6 +109,14 @@ class _Between(Sources):
 
     def __init__(self, before: Mapping[str, Looked]) -> None:
         self._by_revision = {it.revision: it for it in before.values() if it.revision}
+
+    def settled(
+        self,
+        source: Source | None,  # noqa: ARG002 - both sides are looked at by one rule
+        annotations: Mapping[str, str],  # noqa: ARG002
+        looked: Looked,
+    ) -> Looked:
+        return looked
 
     def changed(self, annotations: Mapping[str, str], looked: Looked) -> str:
         old = self._by_revision.get(annotations.get(REVISION, ""))

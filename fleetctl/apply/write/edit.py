@@ -30,6 +30,7 @@ from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.specs.values.scalars import Spec
 from fleetctl.stores.base import Store
 from fleetctl.tracking.annotations import NOTES, ORIGIN
+from fleetctl.tracking.looked import read_in
 from fleetctl.tracking.sources import source_of
 
 FIELDS_MAX = 20
@@ -116,7 +117,8 @@ def manifest_with(
     }
     metadata = _checked(Metadata, about, "metadata", resource.key)
     origin = _origin(spec, parse_spec(kind, resource.spec), resource.annotations)
-    return Manifest(kind, name, metadata, spec, resource.key, 0, origin=origin)
+    read = read_in(resource.annotations)
+    return Manifest(kind, name, metadata, spec, resource.key, 0, origin=origin, read=read)
 
 
 def keeps_source(store: Store, draft: Manifest) -> bool:

@@ -25,8 +25,9 @@ from fleetctl.providers.contract.base import Backend
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import find_kind, parse_spec
 from fleetctl.specs.kinds.schedule import ScheduleSpec
-from fleetctl.tracking.annotations import ORIGIN, REVISION, SCHEDULED_AT, SCHEDULED_BY
-from fleetctl.tracking.sources import Looked, Sources, source_of
+from fleetctl.tracking.annotations import ORIGIN, SCHEDULED_AT, SCHEDULED_BY
+from fleetctl.tracking.looked import Looked, kept_in, read_in
+from fleetctl.tracking.sources import Sources, source_of
 
 if TYPE_CHECKING:
     from fleetctl.stores.base import Store
@@ -55,9 +56,9 @@ class Scheduled:
         assert self.sources is not None
         manifest = manifest_of(wanted)
         looked = await self.sources.look([manifest])
-        known = wanted.schedule.annotations.get(REVISION, "")
-        if known and not looked.get(manifest.key, Looked()).revision:
-            looked[manifest.key] = Looked(known)  # the remote does not answer; the last one is good
+        known = kept_in(wanted.schedule.annotations)
+        if known.revision and not looked.get(manifest.key, Looked()).revision:
+            looked[manifest.key] = known  # the remote does not answer; the last one is good
         (manifest,) = await self.sources.required([manifest], looked)
         return manifest, looked
 
@@ -138,16 +139,17 @@ def manifest_of(wanted: Wanted) -> Manifest:
         labels={**template.metadata.labels, LABEL: schedule.name},
         annotations=template.metadata.annotations,
     )
-    origin = schedule.annotations.get(ORIGIN, "")
+    origin, read = schedule.annotations.get(ORIGIN, ""), read_in(schedule.annotations)
     spec = wanted.spec.makes
-    return Manifest(template.kind, wanted.name, metadata, spec, schedule.key, 0, origin=origin)
+    return Manifest(
+        template.kind, wanted.name, metadata, spec, schedule.key, 0, origin=origin, read=read
+    )
 
 
 def _kept(wanted: Wanted, manifest: Manifest) -> Mapping[str, Looked]:
     """The source as it was when the schedule was applied."""
-    notes = wanted.schedule.annotations
-    revision, origin = notes.get(REVISION, ""), notes.get(ORIGIN, "")
-    return {manifest.key: Looked(revision, origin)} if revision or origin else {}
+    known = kept_in(wanted.schedule.annotations)
+    return {manifest.key: known} if known.revision or known.origin else {}
 
 
 def _with(row: Resource, notes: Mapping[str, str]) -> Resource:

@@ -10,6 +10,7 @@ from fleetctl.cli.targets.volume import VolumePlace, files_of
 from fleetctl.common.deadline import Every
 from fleetctl.common.home import home
 from fleetctl.common.text import byte_size, plural, safe
+from fleetctl.tracking.written import note_written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,6 +45,7 @@ async def out_of(source: VolumePlace, target: str, screen: Screen) -> int:
         plan.directory.mkdir(exist_ok=True)
     with _Progress(plan.copies, screen) as progress:
         await files.get(source.name, plan.copies, tell=progress.tell)
+    note_written(one.local for one in plan.copies)
     screen.data(_copied(plan.copies, str(Path(target))))
     return 0
 

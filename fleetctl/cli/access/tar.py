@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from fleetctl.common.errors import NotFound, UsageError
+from fleetctl.tracking.written import note_written
 
 MODE_MASK = 0o777  # no bits beyond these are taken over
 PIECE_BYTES = 256 * 1024
@@ -78,7 +79,8 @@ def unpack(file: IO[bytes], target: str, *, contents: bool) -> Moved:
     """Write what an archive holds to `target`. Raises NotFound and UsageError; an archive cannot
     write anywhere else.
     """
-    found, size, skipped = 0, 0, []
+    size, skipped = 0, []
+    written: list[Path] = []
     place: Path | None = None
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
@@ -97,12 +99,14 @@ def unpack(file: IO[bytes], target: str, *, contents: bool) -> Moved:
                     assert content is not None
                     here.parent.mkdir(parents=True, exist_ok=True)
                     _write(here, content, entry.mode & MODE_MASK)
-                    found, size = found + 1, size + entry.size
+                    written.append(here)
+                    size += entry.size
                 else:
                     skipped.append(entry.name)
     except tarfile.TarError as error:
         raise UsageError("what the sandbox sent is not a whole archive") from error
-    return Moved(found, size, tuple(skipped))
+    note_written(written)
+    return Moved(len(written), size, tuple(skipped))
 
 
 def _below(source: Path) -> Iterator[tuple[Path, str]]:

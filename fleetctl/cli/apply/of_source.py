@@ -42,7 +42,7 @@ def changes_of(state_dir: Path, stored: Snapshot, wanted: Target) -> tuple[list[
     names = (spec.git.secret,) if spec.git.secret is not None else ()
     values = secrets.resolve(names, source.namespace).values
     with TemporaryDirectory(prefix="fleetctl-") as place:
-        commit = asyncio.run(tip(spec.git, values, Path(place)))
+        commit = asyncio.run(tip(spec.git, values, Path(place))).commit
         tree = asyncio.run(check_out(spec.git, commit, values, Path(place)))
         with chdir(tree):
             found, changes = asyncio.run(read(state_dir, stored, claim_of(source, spec, commit)))

@@ -63,7 +63,7 @@ def checked(
     looked = asyncio.run(Sources(state_dir).look([it for it in manifests if _named_by_path(it)]))
     whole = replace(order_of(order), looked=looked)
     changes = propose(stored, manifests, whole, SystemClock().now_s())
-    doubts = [it.warning for it in looked.values() if it.warning]
+    doubts = [text for it in looked.values() for text in it.warnings]
     doubts += refuse(foreseen(stored, manifests, changes, accounts.backends, order))
     changes = permitted(stored, changes, policies, accounts.backends)
     refuse_denied(changes, manifests)

@@ -38,13 +38,14 @@ PRICES_S = 3.0  # for an account to tell its prices; the import of its SDK is mo
 
 class Proposal(NamedTuple):
     """accounts: the providers as the controller has them; nothing is started there. warnings:
-    sentences for a person.
+    sentences for a person; notes: those that are only shown where more is asked for.
     """
 
     manifests: list[Manifest]
     changes: list[Change]
     accounts: Accounts
     warnings: list[str]
+    notes: list[str]
 
 
 def proposed(
@@ -69,8 +70,9 @@ def proposed(
     )
     changes = propose(stored, manifests, whole, SystemClock().now_s())
     warnings = [text for manifest in manifests for text in manifest.warnings]
-    warnings += [it.warning for it in looked.values() if it.warning]
-    return Proposal(manifests, changes, accounts, warnings)
+    warnings += [text for it in looked.values() for text in it.warnings]
+    notes = [text for it in looked.values() for text in it.notes]
+    return Proposal(manifests, changes, accounts, warnings, notes)
 
 
 def reported(

@@ -15,6 +15,7 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.common.errors import Refused, UsageError
 from fleetctl.common.home import home
 from fleetctl.common.text import plural, safe
+from fleetctl.tracking.written import note_written
 from fleetctl.views.kinds import target
 from fleetctl.views.objects import View
 from fleetctl.views.reading import Reading, must_find, open_reading
@@ -196,6 +197,7 @@ def _write(args: Namespace, views: list[View], reading: Reading, screen: Screen)
         beside.unlink(missing_ok=True)
         why = (error.strerror or "").lower()
         raise Refused(f"`{path}` cannot be written: {why}", hint="name another file") from error
+    note_written([path])
     screen.talk(f"wrote {path}")
 
 

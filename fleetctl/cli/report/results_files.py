@@ -7,13 +7,15 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from fleetctl.tracking.written import note_written
+
 
 def write_files(rows: Iterable[Mapping[str, object]], directory: Path) -> int:
     """`INDEX.json` for every task with a result; how many. Files that are there are written over,
     each seen whole or not at all; others are left alone.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    count = 0
+    written: list[Path] = []
     for row in rows:
         if row["result"] is None:
             continue
@@ -24,5 +26,6 @@ def write_files(rows: Iterable[Mapping[str, object]], directory: Path) -> int:
             temporary.replace(place)
         finally:
             temporary.unlink(missing_ok=True)
-        count += 1
-    return count
+        written.append(place)
+    note_written(written)
+    return len(written)

@@ -26,6 +26,7 @@ from fleetctl.common.errors import FleetctlError, Refused
 from fleetctl.common.home import LOG, home
 from fleetctl.common.text import byte_size, safe
 from fleetctl.common.version import VERSION
+from fleetctl.tracking.written import note_written
 from fleetctl.views.objects import mapping
 from fleetctl.views.reading import open_reading
 
@@ -78,6 +79,7 @@ def run(args: Namespace, screen: Screen) -> int:
         raise Refused(f"`{target}` is there already", hint="name another file") from error
     with os.fdopen(descriptor, "wb") as stream:
         _pack(stream, parts)
+    note_written([target])
     screen.talk("packed, to be looked through before it is sent:")
     for name, text in parts.items():
         screen.talk(f"  {name:<16} {byte_size(len(text.encode())):>9}  {_about(name)}")

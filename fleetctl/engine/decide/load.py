@@ -11,8 +11,9 @@ from fleetctl.controllers.model import Resource, RunState
 from fleetctl.controllers.trials.prior import awaited, circle, taken_trials, waits_in_a_circle
 from fleetctl.controllers.trials.winner import SWEEP, Lacking, params_text, winner_of
 from fleetctl.specs.blocks.common import ParamsFrom
+from fleetctl.specs.content import TREE
 from fleetctl.specs.kinds.sweep import SweepSpec
-from fleetctl.tracking.annotations import PARAMS, PRIOR, waits_for
+from fleetctl.tracking.annotations import PARAMS, PRIOR, REVISION, waits_for
 from fleetctl.tracking.load import load, work_of
 from fleetctl.tracking.result_cache import contents_of, lookup
 from fleetctl.tracking.taken import needs_command, notes_of
@@ -121,6 +122,8 @@ class Reading:
         template = work.controller.content(first.index)
         if template.source is None or template.source.git is None:
             return None
+        if work.resource.annotations.get(REVISION, "").startswith(TREE):
+            return None  # that of the apply counts, whichever commit had it
         uid, providers = work.resource.uid, self._state.providers
         commits = {
             providers[name].revision(uid, template, first.template_hash)

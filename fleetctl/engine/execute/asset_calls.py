@@ -19,7 +19,7 @@ from fleetctl.controllers.planning.plan import (
 )
 from fleetctl.engine.execute.functions import order_of, pinned, placed, server_of
 from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.execute.secrets import Found, with_login
 from fleetctl.providers.contract.base import Backend, FunctionAsset
 from fleetctl.providers.contract.endpoints import ServerAddress, Serving
 from fleetctl.specs.blocks.template import Template
@@ -104,7 +104,7 @@ def _function(state: State, track: Track, backend: Backend, secrets: Resolve) ->
         )
     name, namespace = track.resource.name, track.resource.namespace
     whole = pinned(state, spec.applied_to(Template()), track.resource)
-    template = placed(whole, namespace)
+    template = with_login(placed(whole, namespace), secrets, namespace)
     found = secrets(template.secrets, namespace) if template.secrets else Found()
     order = order_of(name, namespace, spec)
     return FunctionAsset(

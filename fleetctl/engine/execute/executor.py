@@ -30,7 +30,7 @@ from fleetctl.controllers.wandb.program import observed
 from fleetctl.engine.execute import functions
 from fleetctl.engine.execute.asset_calls import carry_out
 from fleetctl.engine.execute.rate_limit import RateLimiter
-from fleetctl.engine.execute.secrets import Found
+from fleetctl.engine.execute.secrets import Found, with_login
 from fleetctl.engine.execute.stage_results import stage_variables
 from fleetctl.engine.shared.boundary import NoAnswer, guarded
 from fleetctl.engine.shared.messages import (
@@ -43,6 +43,7 @@ from fleetctl.engine.shared.messages import (
     StopReplied,
 )
 from fleetctl.providers.contract.base import RunRef, RunRequest, ref_of
+from fleetctl.providers.sources.pinning import commit_variables
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.content import combined_hash
 from fleetctl.specs.values.hints import words_of
@@ -258,7 +259,7 @@ class Effects:
         own = controller.template_now(work.history, run.index)
         own = functions.pinned(self._state, own, work.resource)
         whole, function = functions.resolved(self._state, own, namespace)
-        template = functions.placed(whole, namespace)
+        template = with_login(functions.placed(whole, namespace), self._secrets, namespace)
         contract = self._state.providers[run.provider].contract
         if function is not None and not contract.functions:
             raise Refused(
@@ -293,7 +294,10 @@ class Effects:
             function=function,
             wandb=wandb,
             metric=controller.metric,
-            variables=stage_variables(work, self._state.store.runs, run.index),
+            variables={
+                **commit_variables(template, found.values),
+                **stage_variables(work, self._state.store.runs, run.index),
+            },
             checkpoint=controller.checkpoint(work.history, run.index),
             progress=controller.progress,
         )

@@ -33,8 +33,9 @@ from fleetctl.retention.cleaner import FILES, Cleaner
 from fleetctl.retention.survey import Found
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.kinds.settings import SettingsSpec
-from fleetctl.tracking.annotations import ORIGIN, REVISION
+from fleetctl.tracking.annotations import ORIGIN
 from fleetctl.tracking.kept_by import made_again_by
+from fleetctl.tracking.looked import copy_in
 
 if TYPE_CHECKING:
     from fleetctl.controllers.model import Resource
@@ -165,12 +166,12 @@ class Retention:
         if not found.decision.goes:
             return
         notes = {
-            (it.resource.annotations.get(REVISION, ""), it.resource.annotations.get(ORIGIN, ""))
+            (copy_in(it.resource.annotations), it.resource.annotations.get(ORIGIN, ""))
             for it in self._state.tracks.values()
             if not it.dormant
         }
         copies = cleaner.copies
-        used = {copies.key_of(revision, name_of(Path(at))) for revision, at in notes if revision}
+        used = {copies.key_of(copy, name_of(Path(at))) for copy, at in notes if copy}
         cleaner.hide_sources([it.item for it in found.decision.goes if it.item.key not in used])
 
     def _delete(self, goes: Sequence[Doomed]) -> None:

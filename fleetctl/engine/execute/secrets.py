@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fleetctl.common.errors import Unavailable
+from fleetctl.providers.pip_index import login_of
+from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import parse_spec
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE, object_key
 from fleetctl.stores.base import Store
@@ -94,6 +96,18 @@ class SecretValues:
                 hint=f"export {missing[0]}=... and run `fleetctl apply` again from that shell",
             )
         return {variable: str(self.value(variable)) for variable in spec.from_env}
+
+
+def with_login(
+    template: Template, resolve: Callable[[tuple[str, ...], str], Found], namespace: str
+) -> Template:
+    """The template, whose package index is known to what builds its image. Raises Unavailable."""
+    image = template.image
+    if image is None or image.pip_index is None or image.pip_index.secret is None:
+        return template
+    values = login_of(resolve((image.pip_index.secret,), namespace).values)
+    index = image.pip_index.with_login(values)
+    return template.model_copy(update={"image": image.model_copy(update={"pip_index": index})})
 
 
 def check_file(name: str, path: str) -> None:

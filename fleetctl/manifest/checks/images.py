@@ -9,6 +9,7 @@ from fleetctl.common.text import did_you_mean
 from fleetctl.manifest.checks import works
 from fleetctl.manifest.messages import Finding
 from fleetctl.manifest.problems import Path, shortened
+from fleetctl.specs.values.packages import INDEX_FIELDS, INDEX_OPTION
 from fleetctl.specs.values.scalars import Spec
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -69,8 +70,11 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
 
 
 def _requirement(path: Path, text: str) -> Iterator[Finding]:
-    if text.startswith("-") or "@" in text or "/" in text:
-        return  # an option, a URL or a path: pip's own business
+    if text.startswith("-"):
+        yield _option(path, text)
+        return
+    if "@" in text or "/" in text:
+        return  # a URL or a path: pip's own business
     if match := _CONDA.fullmatch(text) or _ONE_EQUALS.fullmatch(text):
         if match[1] == "python":
             message = f" is `{shortened(text)}`, which pip does not install"
@@ -91,6 +95,17 @@ def _requirement(path: Path, text: str) -> Iterator[Finding]:
     elif not _REQUIREMENT.fullmatch(text.strip()):
         message = f" is `{shortened(text)}`, which is not a requirement that pip can read"
         yield Finding(path, path, message, "write it as `numpy`, `numpy==2.1.*` or `torch>=2,<3`")
+
+
+def _option(path: Path, text: str) -> Finding:
+    """Of what pip reads as an option; `-r FILE` has become what the file lists by now."""
+    message = f" is `{shortened(text)}`, which is an option and no package"
+    match = INDEX_OPTION.fullmatch(text)
+    if match is None:
+        return Finding(path, path, message, "list the requirements themselves, one an entry")
+    field = INDEX_FIELDS[match["option"]]
+    value = match["value"] if field == "url" else f"[{match['value']}]"
+    return Finding(path, path, message, f"write `pipIndex: {{{field}: {value}}}` under `image`")
 
 
 def _package(path: Path, text: str) -> Iterator[Finding]:

@@ -25,6 +25,7 @@ from fleetctl.manifest.files.requirements import (
     named_file,
     read_requirements,
     told_by_content,
+    whole_path,
 )
 from fleetctl.manifest.files.rows import RowError, read_rows
 from fleetctl.manifest.messages import Finding, findings
@@ -34,7 +35,7 @@ from fleetctl.manifest.yaml.wandb import WANDB
 from fleetctl.specs.kinds.batchjob import FromFile
 from fleetctl.specs.kinds.registry import kind_called
 from fleetctl.specs.kinds.sweep import SearchFile
-from fleetctl.specs.values.packages import OUTSIDE, is_inside
+from fleetctl.specs.values.packages import OUTSIDE, is_inside, split_options, with_options
 
 FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
 
@@ -112,7 +113,10 @@ def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
         return
     source["path"] = _as_written(written)
     included.origin = path
-    if not FilePath(path).is_dir():
+    if not fence.inside(path):
+        message = f" is {value_text(written)}; it lies outside of the repository"
+        included.findings.append(Finding(here, here, message))
+    elif not FilePath(path).is_dir():
         there = FilePath(path).exists()
         message = "it is a file, and must be a directory" if there else "there is no such directory"
         hint = "" if there else _near(path, written)
@@ -147,10 +151,11 @@ def _listing(holder: Any, within: Path, document: Document, included: Included) 
     for at, entry in enumerate(listed):
         path = named_file(entry)
         if path is None:
-            entries.append(entry)
+            entries.append(whole_path(entry, document.dir))
         else:
             here = (*within, "image", "pip", at)
-            entries += _listed(path, document.dir, here, document, included)
+            found = _listed(path, document.dir, here, document, included)
+            entries += _without_options(found, image)
     own = image.get("requirements")
     if included.origin and isinstance(own, str) and own and "stages" not in within:
         del image["requirements"]
@@ -158,9 +163,18 @@ def _listing(holder: Any, within: Path, document: Document, included: Included) 
         if not is_inside(own):
             included.findings.append(Finding(here, here, f" is {value_text(own)}; it {OUTSIDE}"))
         else:
-            entries += _listed(own, included.origin, here, document, included)
+            found = _listed(own, included.origin, here, document, included)
+            entries += _without_options(found, image)
     if entries or "pip" in image:
         image["pip"] = [told_by_content(entry, included.read) for entry in entries]
+
+
+def _without_options(listed: list[str], image: dict[str, Any]) -> list[str]:
+    """The packages that a file lists; which index it names becomes part of the image."""
+    packages, index = split_options(listed)
+    if index:
+        image["pipIndex"] = with_options(image.get("pipIndex"), index)
+    return packages
 
 
 def _listed(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fleetctl.manifest.files import fence
-from fleetctl.specs.values.packages import LOCAL, with_digest
+from fleetctl.specs.values.packages import INDEX_OPTION, LOCAL, with_digest
 
 LINES_MAX = 10_000
 NESTED_MAX = 8  # files that name files
@@ -19,6 +19,10 @@ _NAMED = re.compile(r"(?:-r|--requirement)(?:\s+|=)?(?P<file>\S.*)")
 _DIRECTORY = re.compile(
     r"(?:(?:-e|--editable)(?:\s+|=))?"
     r"(?P<path>(?!\S+\.(?:whl|zip|gz)\b)\.{1,2}(?:/[^\s\[]*)?)(?:\[[^\]]*\])?"
+)
+_BESIDE = re.compile(
+    r"(?P<editable>(?:-e|--editable)(?:\s+|=))?"
+    r"(?P<path>(?:\.{1,2}|~)(?:/[^\[\]]*)?|/[^\[\]]*)(?P<extras>\[[^\]]*\])?"
 )
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 
@@ -44,8 +48,8 @@ def read_requirements(
     """The packages that a file lists, in its order. read: gets every file that was read, absolute.
     within: a directory that no file may leave, absolute.
 
-    Raises RequirementsError; options other than `-r` say where packages come from, which is not the
-    manifest's to say.
+    Options that name an index are among them, as `split_options` takes them. Raises
+    RequirementsError, also for other options.
     """
     own = os.path.join(directory, os.path.expanduser(path))  # noqa: PTH111 - no user may be there
     absolute = os.path.normpath(own)
@@ -75,7 +79,7 @@ def read_requirements(
                 file=path,
                 line=number,
             )
-        elif line.startswith("-"):
+        elif line.startswith("-") and not INDEX_OPTION.fullmatch(line):
             option = line.split(maxsplit=1)[0]
             raise RequirementsError(
                 f"`{option}` is an option of pip and no package", file=path, line=number
@@ -100,6 +104,17 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         if whole:
             yield began, whole
         waiting, began = "", 0
+
+
+def whole_path(entry: object, directory: str) -> object:
+    """An entry that names a file or directory beside the manifest, from the root on. What is
+    editable elsewhere is installed as it is: an image is made once.
+    """
+    match = _BESIDE.fullmatch(entry.strip()) if isinstance(entry, str) else None
+    if match is None or (match["path"].startswith("/") and not match["editable"]):
+        return entry
+    path = os.path.normpath(os.path.join(directory, os.path.expanduser(match["path"])))  # noqa: PTH111
+    return path + (match["extras"] or "")
 
 
 def told_by_content(entry: object, read: list[str]) -> object:

@@ -29,6 +29,8 @@ def to_yaml(value: object) -> str:
 
 
 def _text(dumper: Any, value: str) -> yaml.ScalarNode:
+    # YAML is UTF-8, and a path need not be.
+    value = value.encode("utf-8", "backslashreplace").decode()
     style = None if _reads_as_text(value) else "'"
     if "\n" in value:
         # libyaml writes blocks that begin or end with blank lines in forms that lose them.

@@ -12,6 +12,7 @@ from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.daytona.connection.errors import KEY_HINT
 from fleetctl.providers.daytona.runs import machines
+from fleetctl.providers.pip_index import refuse_secret
 from fleetctl.specs.blocks.template import Template
 
 EXTRA = "daytona"
@@ -27,6 +28,8 @@ def first(template: Template, account: Account) -> Foreseen | None:
         machines.machine(template.sandbox_resources)
     except Refused as error:
         return Foreseen(("resources", "gpu"), str(error), error.hint)
+    if (found := of_image(template)) is not None:
+        return found
     if importlib.util.find_spec("daytona") is None:
         return Foreseen(
             (), "the package `daytona` is not installed", install_hint(EXTRA), later=True
@@ -36,6 +39,15 @@ def first(template: Template, account: Account) -> Foreseen | None:
     except Refused as error:
         return Foreseen((), str(error), error.hint, later=True)
     return None if there else Foreseen((), "there is no key for Daytona", KEY_HINT, later=True)
+
+
+def of_image(template: Template) -> Foreseen | None:
+    """What no snapshot could be built for."""
+    try:
+        refuse_secret(template.image, "daytona")
+    except Refused as error:
+        return Foreseen(("image", "pipIndex", "secret"), str(error), error.hint)
+    return None
 
 
 def _key_may_be_there() -> bool:

@@ -13,10 +13,10 @@ from fleetctl.controllers.model import Ended
 from fleetctl.providers.contract.account import Account
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.contract.diagnostics import Finding
-from fleetctl.providers.local.assets import pythons
 from fleetctl.providers.local.provider import LocalProvider
 from fleetctl.providers.local.runs.gpus import devices
 from fleetctl.providers.programs import Answer, ask
+from fleetctl.providers.uv import find_uv
 from fleetctl.specs.blocks.template import Template
 
 INSTALL_GIT = "sudo apt-get install git"
@@ -75,7 +75,7 @@ async def _gpus() -> Finding:
 
 async def _uv() -> Finding:
     try:
-        uv = pythons.find_uv()
+        uv = find_uv()
         answer = await ask([uv, "--version"])
     except (FleetctlError, OSError) as error:
         return Finding("uv", "program", False, str(error), install_hint(EXTRA))

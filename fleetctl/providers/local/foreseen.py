@@ -8,6 +8,8 @@ from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.contract.base import Foreseen
 from fleetctl.providers.local.assets import pythons, system
 from fleetctl.providers.local.runs import gpus
+from fleetctl.providers.sources import git
+from fleetctl.providers.uv import find_uv
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.resources import Gpu
 from fleetctl.specs.blocks.template import Image, Template
@@ -16,6 +18,12 @@ from fleetctl.specs.blocks.template import Image, Template
 async def first(template: Template) -> Foreseen | None:
     if template.image is not None and (found := await _image(template.image)) is not None:
         return found
+    if template.source is not None and template.source.git is not None:
+        try:
+            if template.source.git.lfs:
+                git.check_lfs()
+        except Refused as error:
+            return Foreseen(("source", "git", "lfs"), str(error), error.hint)
     wanted = template.resources.gpu
     return None if wanted is None else await _gpu(wanted, nodes_of(template).min)
 
@@ -34,7 +42,7 @@ async def _image(image: Image) -> Foreseen | None:
             pythons.check(image.python)
         absent = image.python is not None and await pythons.here(image.python) is None
         if absent or image.pip:
-            pythons.find_uv()
+            find_uv()
     except Refused as error:
         field = "python" if image.python is not None else "pip"
         return Foreseen(("image", field), str(error), error.hint)

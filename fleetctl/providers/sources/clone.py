@@ -35,19 +35,29 @@ printf 'username=%s\\npassword=%s\\n' "$user" "$token"
 }; f"""
 
 _SCRIPT = """set -eu
-url=$1 ref=$2 directory=$3 submodules=$4 helper=$5
+url=$1 ref=$2 directory=$3 submodules=$4 helper=$5 path=$7 lfs=$8
 FLEETCTL_GIT_HOST=$6 GIT_TERMINAL_PROMPT=0 GIT_ASKPASS=true SSH_ASKPASS=true
 export FLEETCTL_GIT_HOST GIT_TERMINAL_PROMPT GIT_ASKPASS SSH_ASKPASS
 if ! command -v git >/dev/null 2>&1; then
     echo "the image has no git, which source.git needs; add it to the image" >&2
     exit 127
 fi
+if [ "$lfs" = yes ] && ! command -v git-lfs >/dev/null 2>&1; then
+    echo "the image has no git-lfs, which source.git.lfs needs; add it to the image" >&2
+    exit 127
+fi
 ask() {
+    if [ "$lfs" = yes ]; then
+        set -- -c filter.lfs.process='git-lfs filter-process' -c filter.lfs.required=true \\
+            -c filter.lfs.smudge='git-lfs smudge -- %f' "$@"
+    fi
     git -c advice.detachedHead=false -c protocol.ext.allow=never \
         -c credential.helper= -c credential.helper="$helper" "$@"
 }
-mkdir -p "$directory"
-cd "$directory"
+clone=$directory
+[ -z "$path" ] || clone=$directory.git-clone
+mkdir -p "$directory" "$clone"
+cd "$clone"
 ask init --quiet .
 ask remote add origin "$url"
 # A shortened commit, or one that no branch ends with, may only be found among all of them.
@@ -61,6 +71,11 @@ fi
 if [ "$submodules" = yes ]; then
     ask submodule update --quiet --init --recursive
 fi
+if [ -n "$path" ]; then
+    cp -R -P -p "$clone/$path/." "$directory/"
+    cd "$directory"
+    rm -rf "$clone"
+fi
 """
 
 
@@ -71,7 +86,8 @@ def command(source: GitSource, directory: str) -> list[str]:
     """
     git.check(source)
     words = [source.url, source.ref or "", directory, "yes" if source.submodules else "no"]
-    return ["/bin/sh", "-c", _SCRIPT, "fleetctl-source", *words, _HELPER, git.host(source.url)]
+    words += [_HELPER, git.host(source.url), source.path or "", "yes" if source.lfs else "no"]
+    return ["/bin/sh", "-c", _SCRIPT, "fleetctl-source", *words]
 
 
 def credentials(source: GitSource, environment: Mapping[str, str]) -> tuple[str, str] | None:

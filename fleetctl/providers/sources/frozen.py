@@ -35,7 +35,7 @@ def frozen(source: Source, job: Path) -> Path:
     # Taken beside its place and renamed: a copy that exists is whole.
     taking = job / f".{target.name}.{os.getpid()}.{threading.get_ident()}"
     shutil.rmtree(taking, ignore_errors=True)
-    take(origin, taking, Rules.of_project(source.exclude))
+    take(origin, taking, Rules.of_project(source.exclude, follow=source.follow_links))
     taken = of_copy(taking).revision
     try:
         taking.rename(target)
@@ -55,7 +55,8 @@ def revision(source: Source, job: Path) -> str:
 
 
 def _place(source: Source, job: Path) -> Path:
-    facts = json.dumps([source.path, list(source.exclude)])
+    follow = ["follow"] if source.follow_links else []
+    facts = json.dumps([source.path, list(source.exclude), *follow])
     return job / f"source-{sha256(facts.encode()).hexdigest()[:16]}"
 
 

@@ -7,8 +7,13 @@ Called by providers that fetch a source on this machine, and by all that check w
 from __future__ import annotations
 
 import os
+import posixpath
 import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.programs import ask
@@ -85,48 +90,159 @@ def host(url: str) -> str:
     return match["host"].rpartition("@")[2] if match is not None else ""
 
 
+def is_short(ref: str | None) -> bool:
+    """Whether it may be a commit by its first digits."""
+    return ref is not None and _SHORT.fullmatch(ref) is not None
+
+
 def is_commit(ref: str | None) -> bool:
     """Whether it is a whole commit, and so no name."""
     return ref is not None and _COMMIT.fullmatch(ref) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """doubt: a sentence about what else the name could have meant; or empty."""
+
+    commit: str
+    doubt: str = ""
+
+
 async def resolve(source: GitSource, access: Access = PLAIN) -> str:
-    """The commit behind the ref, as the remote tells it."""
+    """The commit behind the ref, as the remote tells it. Raises Refused for one that it does not
+    have, and Unavailable.
+    """
+    return (await find(source, access)).commit
+
+
+async def find(source: GitSource, access: Access = PLAIN) -> Found:
+    """As `resolve`. Of a tag and a branch of one name the tag is meant, as git has it."""
     ref = source.ref
     if ref is not None and is_commit(ref):
-        return ref
-    wanted = (
-        ["HEAD"]
-        if ref is None
-        else [f"refs/heads/{ref}", f"refs/tags/{ref}", f"refs/tags/{ref}^{{}}", ref]
-    )
-    output = await run(["ls-remote", "--", source.url, *wanted], source, cwd=None, access=access)
-    rows = [line.split("	", 1) for line in output.splitlines() if "	" in line]
-    found = {name: commit for commit, name in rows}
-    for name in reversed(wanted[:3]):
-        if name in found:
-            return found[name]
-    if ref is not None and _SHORT.fullmatch(ref):
-        raise Refused(
-            f"source.git.ref `{ref}` looks like a shortened commit, which cannot be fetched",
-            hint="give all 40 digits",
-        )
+        return Found(ref)
+    wanted = _names_of(ref)
+    patterns = [] if is_short(ref) else wanted
+    output = await run(["ls-remote", "--", source.url, *patterns], source, cwd=None, access=access)
+    rows = [line.split("\t", 1) for line in output.splitlines() if "\t" in line]
+    known = {name: commit for commit, name in rows}
+    for name in wanted:
+        if name in known:
+            return Found(known[name], _doubt(ref or "", known))
+    if ref is not None and is_short(ref):
+        near = {commit for commit in known.values() if commit.startswith(ref)}
+        return Found(near.pop() if len(near) == 1 else await _in_history(source, ref, access))
     raise Refused(
         f"source.git.ref `{ref or 'HEAD'}` is not in {shown(source.url)}",
         hint=f"git ls-remote {shown(source.url)}",
     )
 
 
-async def fetch(source: GitSource, commit: str, tree: Path) -> None:
-    """Fill the empty directory `tree` with a repository at that commit."""
-    await run(["init", "--quiet", "--template=", "."], source, cwd=tree)
-    await run(
-        ["fetch", "--quiet", "--depth=1", "--no-tags", "--", source.url, commit], source, cwd=tree
+def _names_of(ref: str | None) -> list[str]:
+    """Full names that a ref may be short for, the first that is there is meant. `^{}` is the commit
+    behind a tag.
+    """
+    if ref is None:
+        return ["HEAD"]
+    if ref.startswith("refs/"):
+        return [f"{ref}^{{}}", ref]
+    return [f"refs/tags/{ref}^{{}}", f"refs/tags/{ref}", f"refs/heads/{ref}"]
+
+
+def _doubt(ref: str, known: Mapping[str, str]) -> str:
+    branch, tag = known.get(f"refs/heads/{ref}"), known.get(f"refs/tags/{ref}")
+    commit = known.get(f"refs/tags/{ref}^{{}}", tag)
+    if branch is None or tag is None or branch == commit:
+        return ""
+    return (
+        f"source.git.ref `{ref}` is a tag and a branch there, and the tag is taken;"
+        f" `refs/heads/{ref}` is the branch, `refs/tags/{ref}` the tag"
     )
-    await run(["checkout", "--quiet", "--detach", "FETCH_HEAD"], source, cwd=tree)
+
+
+async def _in_history(source: GitSource, short: str, access: Access) -> str:
+    """A commit by its first digits, out of all that branches and tags hold. Raises Refused."""
+    with TemporaryDirectory(prefix="fleetctl-") as place:
+        tree = Path(place)
+        await run(["init", "--quiet", "--bare", "--template=", "."], source, cwd=tree)
+        refs = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]
+        words = ["fetch", "--quiet", "--filter=tree:0", "--no-tags", "--", source.url, *refs]
+        await run(words, source, cwd=tree, access=access)
+        listed = await run(["rev-list", "--all"], source, cwd=tree)
+    found = [commit for commit in listed.split() if commit.startswith(short)]
+    if len(found) == 1:
+        return found[0]
+    several = f"{len(found)} commits begin with it" if found else "no commit begins with it"
+    raise Refused(
+        f"source.git.ref `{short}` is not in {shown(source.url)}: {several}",
+        hint="give all 40 digits",
+    )
+
+
+async def fetch(source: GitSource, commit: str, tree: Path) -> None:
+    """Fill the empty directory `tree` with a repository at that commit, or with that one directory
+    of it which the source names. Raises Refused and Unavailable.
+    """
+    access = PLAIN.with_options(("remote.origin.url", source.url))
+    if source.lfs:
+        access = with_lfs(access)
+
+    async def do(*words: str, by: Access = PLAIN) -> None:
+        await run([*words], source, cwd=tree, access=by)
+
+    await do("init", "--quiet", "--template=", ".")
+    await do("fetch", "--quiet", "--depth=1", "--no-tags", "--", source.url, commit)
+    update = ["submodule", "update", "--quiet", "--init", "--recursive", "--depth=1"]
+    if source.path is None:
+        await do("checkout", "--quiet", "--detach", "FETCH_HEAD", by=access)
+    else:
+        await check_directory(source, commit, tree)
+        # Attributes and submodules are told at the top.
+        await do("update-ref", "--no-deref", "HEAD", "FETCH_HEAD")
+        await do("read-tree", "FETCH_HEAD")
+        listed = await run(["ls-files", "-z", "--", ".gitmodules"], source, cwd=tree)
+        tops = [".gitmodules"] if listed and source.submodules else []
+        literal = ["--literal-pathspecs", "checkout", "--quiet", "--"]
+        await do(*literal, source.path, *tops, by=access)
+        update += ["--", source.path]
     if source.submodules:
-        update = ["submodule", "update", "--quiet", "--init", "--recursive", "--depth=1"]
-        await run(update, source, cwd=tree)
+        await do(*update, by=access)
+
+
+async def check_directory(source: GitSource, commit: str, tree: Path) -> str:
+    """The id of what `path` holds at the commit that was fetched. Raises Refused where there is no
+    such directory.
+    """
+    path = posixpath.normpath(source.path or ".")
+    name = "FETCH_HEAD^{tree}" if path == "." else f"FETCH_HEAD:{path}"
+    try:
+        found = await run(["rev-parse", "--verify", "--quiet", name], source, cwd=tree)
+        sort = await run(["cat-file", "-t", found.strip()], source, cwd=tree)
+    except Unavailable:
+        sort = ""
+    if sort.strip() != "tree":
+        what = "is a file" if sort.strip() == "blob" else "is no directory"
+        raise Refused(
+            f"source.git.path `{source.path}` {what} at {commit[:7]}",
+            hint="name a directory from the top of the repository",
+        )
+    return found.strip()
+
+
+def with_lfs(access: Access) -> Access:
+    """Files of Git LFS are fetched. Raises Refused where the program is missing."""
+    check_lfs()
+    return access.with_options(
+        ("filter.lfs.process", "git-lfs filter-process"),
+        ("filter.lfs.smudge", "git-lfs smudge -- %f"),
+        ("filter.lfs.required", "true"),
+        GIT_LFS_SKIP_SMUDGE="0",
+    )
+
+
+def check_lfs() -> None:
+    """Raises Refused where this machine cannot fetch files of Git LFS."""
+    if shutil.which("git-lfs") is None:
+        raise Refused("`git.lfs` needs the program `git-lfs`", hint="install git-lfs")
 
 
 async def run(

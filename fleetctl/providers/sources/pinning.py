@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import shutil
+from collections.abc import Collection
 from hashlib import sha256
 from pathlib import Path
 
-from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.errors import Unavailable
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.sources import git
 from fleetctl.specs.blocks.template import GitSource, Template
 
 ASK_S = 20.0  # for a remote to tell its commits; later the branch itself is cloned
-
-_SHORT = re.compile(r"[0-9a-f]{7,39}")
+HISTORY_S = 60.0  # for all commits, out of which a shortened one is told
 
 
 async def pinned(template: Template, job: Path) -> str | None:
@@ -55,18 +54,40 @@ async def current(source: GitSource, *, here: bool = False) -> str | None:
     """The commit that a source's ref names now; None where this machine cannot ask. Raises Refused
     for a ref that the remote does not have. here: a path of this machine is what the task sees.
     """
+    found = await asked(source, here=here)
+    return None if found is None else found.commit
+
+
+async def asked(source: GitSource, *, here: bool = False) -> git.Found | None:
+    """As `current`, with what else the ref could have meant."""
     git.check(source)
     if not (here or git.host(source.url)) or shutil.which("git") is None:
         return None
     try:
-        async with asyncio.timeout(ASK_S):
-            return await git.resolve(source)
+        async with asyncio.timeout(HISTORY_S if git.is_short(source.ref) else ASK_S):
+            return await git.find(source)
     except (Unavailable, TimeoutError):
         return None
-    except Refused:
-        if _SHORT.fullmatch(source.ref or ""):
-            return None  # a shortened commit, which only a whole clone can tell
-        raise
+
+
+def commit_variables(template: Template, secrets: Collection[str]) -> dict[str, str]:
+    """What a task finds in its environment of the commit that it works on, by names that programs
+    know; without those that the template and its secrets, by name of variable, give themselves.
+    Empty where no commit is known.
+    """
+    source = template.source.git if template.source is not None else None
+    if source is None or source.ref is None or not git.is_commit(source.ref):
+        return {}
+    url = git.shown(source.url)
+    tags = {"mlflow.source.git.commit": source.ref, "mlflow.source.git.repoURL": url}
+    found = {
+        "FLEETCTL_SOURCE_COMMIT": source.ref,
+        "WANDB_GIT_COMMIT": source.ref,
+        "WANDB_GIT_REMOTE_URL": url,
+        "MLFLOW_RUN_CONTEXT": json.dumps(tags),
+    }
+    given = {*secrets, *template.env, *(template.image.env if template.image is not None else ())}
+    return {name: text for name, text in found.items() if name not in given}
 
 
 def _kept(source: GitSource, job: Path) -> Path:

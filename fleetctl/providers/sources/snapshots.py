@@ -14,16 +14,19 @@ import shutil
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.providers.paths import make_private
-from fleetctl.providers.sources.revision import Tree, of_copy, of_project
+from fleetctl.providers.sources.apart import NOTHING_APART, Apart
+from fleetctl.providers.sources.revision import APART, Tree, of_copy, of_project
 from fleetctl.providers.sources.stats import Stats
 from fleetctl.providers.sources.tree import Rules, take
 
 SOURCES = "sources"
 STATS = "stats"
+STATS_FORMAT = 2  # of what a file there holds
 HIDDEN = ".letting-go."
 FILES = ".files.json"  # beside the directory, which has its own name
 EVERYTHING = ("!*",)  # what a snapshot left out is out already
@@ -37,41 +40,65 @@ class Snapshots:
     def __init__(self, home: Path) -> None:
         self._place = home / SOURCES
 
-    def look(self, origin: Path, exclude: tuple[str, ...]) -> Tree:
-        """What the directory holds now; its revision is empty when nobody can tell."""
+    def look(
+        self,
+        origin: Path,
+        exclude: tuple[str, ...],
+        apart: Apart = NOTHING_APART,
+        *,
+        follow: bool = False,
+    ) -> Tree:
+        """What the directory holds now; its revision is empty when nobody can tell. Raises Refused
+        for a link that cannot be followed.
+        """
         exclude = self._without_us(origin, exclude)
-        key = sha256(json.dumps([str(origin), exclude]).encode()).hexdigest()[:16]
+        facts = [STATS_FORMAT, str(origin), exclude, follow]
+        key = sha256(json.dumps(facts).encode()).hexdigest()[:16]
         stats = Stats(self._place / STATS / f"{key}.json")
-        tree = of_project(origin, exclude, stats)
+        tree = of_project(origin, exclude, stats, apart, follow=follow)
         stats.keep()
         return tree
 
-    def keep(self, origin: Path, exclude: tuple[str, ...], tree: Tree) -> Tree:
+    def keep(
+        self,
+        origin: Path,
+        exclude: tuple[str, ...],
+        tree: Tree,
+        apart: Apart = NOTHING_APART,
+        *,
+        follow: bool = False,
+    ) -> Tree:
         """Have a snapshot of the directory, which held `tree` when it was looked at; what the
         snapshot holds. Raises OSError where it cannot be taken, and Refused where it is too much.
         """
         if not tree.revision:
             return tree
         name = name_of(origin)
-        if self.path_of(tree.revision, name) is not None:
-            os.utime(self._of(tree.revision, name))  # somebody is about to name it
+        if self.path_of(tree.copy, name) is not None:
+            os.utime(self._of(tree.copy, name))  # somebody is about to name it
             return tree
         make_private(self._place)
         taking = self._place / f".taking.{os.getpid()}.{threading.get_ident()}"
         shutil.rmtree(taking, ignore_errors=True)
         taking.mkdir(mode=0o700)
         try:
-            take(origin, taking / name, Rules.of_project(self._without_us(origin, exclude)))
+            rules = Rules.of_project(self._without_us(origin, exclude), follow=follow)
+            take(origin, taking / name, rules)
             # What was taken counts: somebody may have saved a file since it was looked at.
-            held = of_copy(taking / name)
+            held = of_copy(taking / name, apart)
             if not held.revision:
                 return held
             (taking / FILES).write_text(json.dumps(dict(held.files)), encoding="utf-8")
-            if self.path_of(held.revision, name) is None:
-                taking.rename(self._of(held.revision, name))
+            if self.path_of(held.copy, name) is None:
+                taking.rename(self._of(held.copy, name))
         finally:
             shutil.rmtree(taking, ignore_errors=True)
-        return held
+        return replace(held, outside=tree.outside)
+
+    def tree_of(self, copy: str, name: str, apart: Apart) -> Tree:
+        """What a snapshot holds; nothing where there is none."""
+        found = self.path_of(copy, name)
+        return Tree() if found is None else of_copy(found, apart)
 
     def path_of(self, revision: str, name: str) -> Path | None:
         """Where a snapshot lies, in a directory of that name; None when there is none."""
@@ -128,7 +155,8 @@ class Snapshots:
         return (*exclude, "/" + re.sub(r"([*?\[\\])", r"\\\1", inside))
 
     def _of(self, revision: str, name: str) -> Path:
-        return self._place / sha256(f"{revision} {name}".encode()).hexdigest()[:32]
+        # The name of a directory may be no UTF-8.
+        return self._place / sha256(os.fsencode(f"{revision} {name}")).hexdigest()[:32]
 
 
 def name_of(origin: Path) -> str:
@@ -137,5 +165,6 @@ def name_of(origin: Path) -> str:
 
 
 def differing(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Files that are not the same, in order."""
-    return sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    """Files of the program that are not the same, in order."""
+    names = (name for name in {*before, *after} if before.get(name) != after.get(name))
+    return sorted(it for it in names if not (after.get(it) or before[it]).startswith(APART))

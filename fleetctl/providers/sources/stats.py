@@ -14,6 +14,10 @@ import time
 from hashlib import sha256
 from pathlib import Path
 
+from fleetctl.providers.sources.apart import is_manifest
+from fleetctl.providers.sources.tree import Entry
+
+MANIFEST = "m"
 SETTLED_NS = 2_000_000_000  # the coarsest clock of a disk that we know, FAT's
 
 _Row = list[int | str]
@@ -29,15 +33,18 @@ class Stats:
         self._taken_at_ns = time.time_ns()
         self._changed = False
 
-    def digest(self, entry: os.DirEntry[str], relative: str, found: os.stat_result) -> str:
-        """SHA-256 of a file's content, 64 hex digits. Raises OSError."""
+    def digest(self, entry: Entry, relative: str, found: os.stat_result) -> str:
+        """SHA-256 of a file's content, 64 hex digits, and MANIFEST behind it where it is a manifest
+        of ours. Raises OSError.
+        """
         mark = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
         known = self._known.get(relative)
         if known is not None and known[:-1] == mark:
             self._seen[relative] = known
             return str(known[-1])
         with open(entry.path, "rb") as stream:
-            digest = sha256(stream.read()).hexdigest()
+            content = stream.read()
+        digest = sha256(content).hexdigest() + (MANIFEST if is_manifest(relative, content) else "")
         if max(found.st_mtime_ns, found.st_ctime_ns) < self._taken_at_ns - SETTLED_NS:
             self._seen[relative] = [*mark, digest]
         self._changed = True

@@ -111,7 +111,14 @@ class SqliteResources:
 
 
 def _json(labels: dict[str, str]) -> str:
-    return json.dumps(labels, ensure_ascii=False) if labels else "{}"
+    if not labels:
+        return "{}"
+    text = json.dumps(labels, ensure_ascii=False)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a path of this machine may be no UTF-8
+        return json.dumps(labels)
+    return text
 
 
 def _resource(row: Row) -> Resource:

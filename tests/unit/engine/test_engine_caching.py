@@ -19,7 +19,7 @@ from fleetctl.manifest import Manifest
 from fleetctl.providers.sources.revision import of_project
 from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.kinds.registry import KINDS
-from fleetctl.tracking.sources import Looked
+from fleetctl.tracking.looked import Looked
 from tests.unit.engine.fake_world import Fleet
 
 ITEMS = [{"x": 1}, {"x": 2}, {"x": 3}]

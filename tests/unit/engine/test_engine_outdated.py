@@ -22,7 +22,8 @@ from fleetctl.specs.blocks.common import Metadata
 from fleetctl.specs.blocks.template import Template
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.tracking.annotations import KEPT, RERUN, ROLLOUT
-from fleetctl.tracking.sources import Looked, Sources
+from fleetctl.tracking.looked import Looked
+from fleetctl.tracking.sources import Sources
 from tests.unit.engine.fake_world import Fleet
 
 ONE, TWO = {"python": "SUBMIT(y=x)"}, {"python": "SUBMIT(y=-x)"}
@@ -264,7 +265,7 @@ async def test_what_is_too_large_to_compare_is_said(
     (tmp_path / "a.py").write_text("large")
     wanted = replace(job(template={**ONE, "source": {"path": "."}}), origin=str(tmp_path))
     looked = await Sources(tmp_path / "home").look([wanted])
-    assert "an edit of it is not noticed" in looked[wanted.key].warning
+    assert "an edit of it is not noticed" in looked[wanted.key].warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -285,7 +286,7 @@ async def test_a_program_that_the_source_lacks_is_said(
     for name in ("train.py", "lib/run.py"):
         (tmp_path / name).write_text("pass")
     wanted = replace(job(template={**template, "source": {"path": "."}}), origin=str(tmp_path))
-    warning = (await Sources(tmp_path / "home").look([wanted]))[wanted.key].warning
+    warning = "".join((await Sources(tmp_path / "home").look([wanted]))[wanted.key].warnings)
     assert bool(warning) == bool(said)
     assert said in warning
     assert ("did you mean `train.py`" in warning) == ("trian" in said)

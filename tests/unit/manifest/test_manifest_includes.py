@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
+from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.content import content_of, template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import dump_spec
@@ -191,7 +193,7 @@ def test_a_requirements_file_becomes_what_it_lists(here: Path) -> None:
     assert isinstance(manifest.spec, BatchJobSpec)
     assert manifest.spec.template.image is not None
     assert manifest.spec.template.image.pip == ("numpy==2.1", "scipy>=1", "pandas")
-    assert manifest.read == (str(here / "requirements.txt"), str(here / "base.txt"))
+    assert manifest.read[1:] == (str(here / "requirements.txt"), str(here / "base.txt"))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,7 @@ def test_requirements_of_the_source_count_by_what_they_list(here: Path) -> None:
         assert isinstance(manifest.spec, BatchJobSpec)
         template = manifest.spec.template
         assert template.image is not None and template.image.requirements is None
-        assert manifest.read == (str(here / "code" / name),)
+        assert manifest.read[1:] == (str(here / "code" / name),)
         found.append((template.image.pip, content_of(template)))
     assert found[0] == found[1]
     assert found[2][0] == ("pandas", "numpy<2") and found[2][1] != found[0][1]
@@ -285,3 +287,57 @@ def test_requirements_need_a_source(here: Path, source: str, said: str) -> None:
         assert isinstance(manifest.spec, BatchJobSpec)
         assert manifest.spec.template.image is not None
         assert manifest.spec.template.image.requirements == "r.txt"
+
+
+def image_in(here: Path, pip: str, more: str = "") -> Image:
+    text = f"template: {{script: x, image: {{pip: {pip}{more}}}}}"
+    manifest = load_in(here, "BatchJob", text)
+    assert isinstance(manifest.spec, BatchJobSpec)
+    assert manifest.spec.template.image is not None
+    return manifest.spec.template.image
+
+
+def test_the_index_that_a_requirements_file_names_becomes_that_of_the_image(here: Path) -> None:
+    (here / "r.txt").write_text(
+        "-i https://a.example.org/simple\n--extra-index-url=https://b.example.org/cpu\ntorch\n"
+        "--find-links https://c.example.org/w\n"
+    )
+    found = image_in(here, '["-r r.txt", six]')
+    assert found.pip == ("torch", "six") and found.pip_index is not None
+    assert found.pip_index.model_dump(by_alias=True, exclude_none=True) == {
+        "url": "https://a.example.org/simple",
+        "extra": ("https://b.example.org/cpu",),
+        "findLinks": ("https://c.example.org/w",),
+    }
+    own = "{url: https://mine.example.org/s, extra: [https://d.example.org]}"
+    index = image_in(here, '["-r r.txt"]', f", pipIndex: {own}").pip_index
+    assert index is not None and index.url == "https://mine.example.org/s"
+    assert index.extra == ("https://d.example.org", "https://b.example.org/cpu")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("--index-url https://a.org/simple", "write `pipIndex: {url: https://a.org/simple}`"),
+        ("--extra-index-url=https://a.org", "write `pipIndex: {extra: [https://a.org]}`"),
+        ("-f https://a.org", "write `pipIndex: {findLinks: [https://a.org]}`"),
+        ("--pre", "list the requirements themselves"),
+    ],
+)
+def test_an_option_in_pip_is_refused_with_the_way_out(here: Path, entry: str, said: str) -> None:
+    with pytest.raises(ManifestErrors) as caught:
+        image_in(here, f'["{entry}"]')
+    assert said in str(caught.value.problems[0].hint)
+
+
+def test_packages_beside_the_manifest_are_named_from_the_root(here: Path) -> None:
+    (here / "dist").mkdir()
+    (here / "dist" / "mine-1.0.whl").write_bytes(b"x")
+    digest = hashlib.sha256(b"x").hexdigest()
+    found = image_in(here, '["./dist/mine-1.0.whl", "-e .", "../lib[all]", "-e /opt/mine"]').pip
+    assert found == (
+        f"{here}/dist/mine-1.0.whl#sha256={digest}",
+        str(here),
+        f"{here.parent}/lib[all]",
+        "/opt/mine",
+    )

@@ -219,8 +219,10 @@ def test_a_source_has_a_place_in_the_sandbox(source: dict[str, object], place: s
     assert sources.setup(template(**source))[1] == place
 
 
-def test_a_directory_needs_no_command_and_a_template_without_source_nothing() -> None:
-    assert sources.setup(template(path="/home/me/x")) == ([], "/root/x")
+def test_a_directory_needs_a_command_where_an_archive_came_with_it(tmp_path: Path) -> None:
+    (command,), place = sources.setup(template(path="/home/me/x"))
+    assert place == "/root/x"
+    assert subprocess.run(command, cwd=tmp_path, check=True).returncode == 0  # there is none
     assert sources.setup(Template(script="true")) == ([], None)
 
 

@@ -217,7 +217,8 @@ class TestPlainEnvironments:
     def test_an_image_with_a_version_alone_needs_no_uv(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pythons, "find_uv", lambda: pytest.fail("it asks for uv"))
+        for module in (envs, pythons):
+            monkeypatch.setattr(module, "find_uv", lambda: pytest.fail("it asks for uv"))
         layout = Layout(tmp_path / "home")
         found = asyncio.run(envs.python_of(layout, Image(python=VERSION)))
         assert found == asyncio.run(envs.python_of(layout, None))
@@ -225,7 +226,8 @@ class TestPlainEnvironments:
     def test_uv_is_missed_beforehand_only_where_it_would_be_asked(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pythons, "find_uv", _no_uv)
+        for module in (foreseen, pythons):
+            monkeypatch.setattr(module, "find_uv", _no_uv)
 
         async def ahead(**image: object) -> Foreseen | None:
             return await foreseen.first(Template.model_validate({"image": image}))

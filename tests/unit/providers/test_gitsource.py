@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from pathlib import Path
 
@@ -50,8 +51,11 @@ class Repository:
 
     def git(self, *words: str) -> str:
         who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+        # Nothing of this machine's own configuration, which may know git-lfs.
+        own = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+        argv = ["git", "-C", str(self.path), *who, *words]
         done = subprocess.run(
-            ["git", "-C", str(self.path), *who, *words], check=True, capture_output=True, text=True
+            argv, check=True, capture_output=True, text=True, env=os.environ | own
         )
         return done.stdout.strip()
 
@@ -119,7 +123,7 @@ def test_an_unknown_ref_is_the_users_to_change(repository: Repository, tmp_path:
         checkout(tmp_path, repository.url, "nope")
     with pytest.raises(Refused, match="is not in"):
         checkout(tmp_path, repository.url, "0" * 40)
-    with pytest.raises(Refused, match="shortened"):
+    with pytest.raises(Refused, match="no commit begins with it"):
         checkout(tmp_path, repository.url, "abcdef1")
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.common.errors import Conflict, NotFound, UsageError
 from fleetctl.manifest.files.documents import SET, Document, is_address, read_documents
+from fleetctl.tracking.written import note_written
 
 if TYPE_CHECKING:
     from fleetctl.apply.change import Change
@@ -58,6 +59,7 @@ def save(
             json.dump(kept, stream, indent=1)
     except OSError as error:
         raise UsageError(f"the plan cannot be kept in `{path}`: {error.strerror}") from None
+    note_written([path])
 
 
 def load(path: str) -> SavedPlan:

@@ -60,6 +60,12 @@ def parser(verb: str) -> Parser:
     made = Parser(verb, PAGE)
     add_manifests(made)
     add_output(made, "text", "json", "markdown")
+    made.add_argument(
+        "--resolve", action="store_true", help="ask the index for the packages of images, by uv"
+    )
+    made.add_argument(
+        "-v", "--verbose", action="store_true", help="also which files of a source do not count"
+    )
     made.add_argument("--out", metavar="FILE", help="keep the plan, for `fleetctl apply FILE`")
     made.add_argument(
         "--detailed-exitcode", action="store_true", help="0 no change, 1 error, 2 changes"
@@ -119,10 +125,17 @@ def _plan(args: Namespace, screen: Screen) -> bool:
         proposal, found = reported(place, stored, documents, order)
         providers = proposal.accounts.backends
         wrong, doubts = looked_at(stored, proposal.manifests, proposal.changes, providers, order)
+        if args.resolve:
+            from fleetctl.cli.apply.plans.resolving import resolved
+
+            missing, unknown = resolved(proposal.manifests)
+            wrong, doubts = [*wrong, *missing], [*doubts, *unknown]
         changes = permitted(stored, proposal.changes, policies, providers)
         if args.out is not None and not wrong and not denials_of(changes):
             save(args.out, stored, documents, proposal.changes, order)
     _show(found, args, screen, saved="" if wrong else args.out or "")
+    for note in dict.fromkeys(proposal.notes if args.verbose else ()):
+        screen.talk(safe(note))
     for warning in (*proposal.warnings, *doubts, *warnings_of(changes)):
         screen.warn(safe(warning))
     if wrong:

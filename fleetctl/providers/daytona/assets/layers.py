@@ -10,6 +10,7 @@ so itself, as in `su jovyan -c ...`, or starts from a snapshot, which is left as
 from __future__ import annotations
 
 import base64
+import shlex
 import shutil
 import textwrap
 from pathlib import Path
@@ -19,6 +20,7 @@ from fleetctl.common.errors import Refused
 from fleetctl.guest.ship.assemble import posix_source, quick_source, recompile_source, remote_source
 from fleetctl.providers.daytona.runs.streams import IN_IMAGE
 from fleetctl.providers.paths import make_private
+from fleetctl.providers.pip_index import options
 from fleetctl.providers.remote.assets.recipes import CHECK_PYTHON, Package, Recipe
 from fleetctl.providers.sources.tree import Rules, take
 
@@ -46,7 +48,7 @@ def image(recipe: Recipe, scratch: Path) -> daytona.Image:
         built = _with_package(built, package, scratch)
     wanted = (*(package.wanted for package in recipe.packages), *recipe.pip)
     if wanted:
-        built = built.pip_install(*wanted)
+        built = built.pip_install(*wanted, extra_options=shlex.join(options(recipe.index)))
     if recipe.run:
         built = built.run_commands(*recipe.run)
     if recipe.must_have_python:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import shlex
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 from fleetctl.common.errors import Refused, Unavailable
 from fleetctl.providers.daytona.connection.errors import asking, is_conflict, is_not_found, words
 from fleetctl.providers.sources import clone, git
-from fleetctl.providers.sources.frozen import frozen
+from fleetctl.providers.sources.archive import archive_of, name_in_sandbox
 from fleetctl.specs.blocks.template import GitSource, Source
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ def directory(source: Source, work_dir: str) -> str:
         return source.mount_path.rstrip("/") or "/"
     if source.git is not None:
         return f"{work_dir}/{WORKSPACE}/{git.directory_name(source.git.url)}"
-    name = Path(source.path or "").resolve().name or "source"
-    return f"{work_dir}/{WORKSPACE}/{name}"
+    return f"{work_dir}/{WORKSPACE}/{name_in_sandbox(source.path or '')}"
 
 
 def setup(source: Source, place: str) -> list[list[str]]:
@@ -67,7 +65,7 @@ async def bring(
     if source.git is not None:
         await _clone(sandbox, source.git, place, commit, secrets)
         return
-    archive = await asyncio.to_thread(_archive, source, job)
+    archive = await asyncio.to_thread(archive_of, source, job)
     async with asking("the source cannot be uploaded", deadline_s=UPLOAD_S):
         await sandbox.fs.upload_file(str(archive), ARCHIVE)
 
@@ -80,8 +78,8 @@ async def _clone(
     secrets: Mapping[str, str],
 ) -> None:
     what = f"{git.shown(source.url)} cannot be cloned"
-    problem = "it has submodules"
-    if not source.submodules:
+    problem = "it has submodules, files of Git LFS, or a path"
+    if not (source.submodules or source.lfs or source.path):
         problem = await _cloned(sandbox, source, place, commit, secrets)
     if not problem:
         return
@@ -149,15 +147,3 @@ async def _clear(sandbox: daytona.AsyncSandbox, place: str, what: str) -> None:
     except Exception as error:
         if not (is_not_found(error) or is_conflict(error)):
             raise
-
-
-def _archive(source: Source, job: Path) -> Path:
-    """Made once a template; every sandbox gets the same."""
-    tree = frozen(source, job)
-    archive = tree.with_name(f"{tree.name}.tar.gz")
-    if not archive.exists():
-        making = tree.with_name(f".{tree.name}.tar.gz.new")
-        with tarfile.open(making, "w:gz", compresslevel=1) as tar:
-            tar.add(tree, arcname=".")
-        making.replace(archive)
-    return archive

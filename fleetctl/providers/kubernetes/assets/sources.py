@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import tarfile
 from pathlib import Path
-from secrets import token_hex
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.kubernetes.answers import ApiError
@@ -20,7 +18,7 @@ from fleetctl.providers.kubernetes.connection.errors import asking
 from fleetctl.providers.kubernetes.manifests.entry import STATE_DIR
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN
 from fleetctl.providers.sources import clone, git
-from fleetctl.providers.sources.frozen import frozen
+from fleetctl.providers.sources.archive import archive_of, name_in_sandbox
 from fleetctl.specs.blocks.template import Source
 
 WORKSPACE = "/tmp/workspace"  # noqa: S108 - in the pod, where nobody else is
@@ -35,7 +33,7 @@ def directory(source: Source) -> str:
         return source.mount_path.rstrip("/") or "/"
     if source.git is not None:
         return f"{WORKSPACE}/{git.directory_name(source.git.url)}"
-    return f"{WORKSPACE}/{Path(source.path or '').resolve().name or 'source'}"
+    return f"{WORKSPACE}/{name_in_sandbox(source.path or '')}"
 
 
 def setup(source: Source, commit: str | None) -> list[list[str]]:
@@ -55,7 +53,7 @@ async def bring(link: Link, pod: str, source: Source, job: Path) -> None:
     """Put a directory's archive into a pod where nothing has begun. Idempotent."""
     if source.path is None:
         return
-    archive = await asyncio.to_thread(_archive, source, job)
+    archive = await asyncio.to_thread(archive_of, source, job)
     what = "the source cannot be brought to the pod"
     size = archive.stat().st_size
     words = f"umask 077; head -c {size} >{ARCHIVE}.new && mv {ARCHIVE}.new {ARCHIVE}"
@@ -74,16 +72,3 @@ async def bring(link: Link, pod: str, source: Source, job: Path) -> None:
             raise Unavailable(f"{what}: {error}", retry_after_s=1.0) from error
     if channel.exit_code != 0:
         raise Unavailable(f"{what}: {channel.failure or channel.exit_code}", retry_after_s=1.0)
-
-
-def _archive(source: Source, job: Path) -> Path:
-    """Made once a template; every pod gets the same."""
-    tree = frozen(source, job)
-    archive = tree.with_name(f"{tree.name}.tar.gz")
-    if not archive.exists():
-        # Pods of one template may begin at once, and each brings a whole one.
-        making = tree.with_name(f".{tree.name}.{token_hex(4)}.tar.gz.new")
-        with tarfile.open(making, "w:gz", compresslevel=1) as tar:
-            tar.add(tree, arcname=".")
-        making.replace(archive)
-    return archive

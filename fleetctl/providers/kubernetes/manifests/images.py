@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.kubernetes.manifests.gangs import size
+from fleetctl.providers.pip_index import options, refuse_secret
 from fleetctl.providers.remote.assets.recipes import DEFAULT_PYTHON, Recipe, recipe
 from fleetctl.specs.blocks.kubernetes import ClusterSettings
 from fleetctl.specs.blocks.template import Template
@@ -49,7 +50,8 @@ def image_of(template: Template, settings: ClusterSettings) -> PodImage:
         return PodImage(plain, "python", env=made.env)
     series = ".".join(version.split(".")[:2])  # images with uv have no patch releases
     name = _named(settings.pip_image, series, slim)
-    return PodImage(name, "python", made.pip, made.key, made.env)
+    refuse_secret(template.image, "kubernetes")
+    return PodImage(name, "python", (*options(made.index), *made.pip), made.key, made.env)
 
 
 def _named(form: str, version: str, slim: str) -> str:
@@ -78,7 +80,7 @@ def _build_hint(template: Template, made: Recipe, base: str) -> str:
     steps = [
         f"FROM {base}",
         *([f"RUN {_APT} {shlex.join(apt)}"] if apt else []),
-        *([f"RUN pip install {shlex.join(made.pip)}"] if made.pip else []),
+        *([f"RUN pip install {shlex.join((*options(made.index), *made.pip))}"] if made.pip else []),
         *(f"RUN {command}" for command in made.run),
     ]
     beyond = made.packages or (made.registry is not None and made.python)

@@ -24,8 +24,10 @@ from fleetctl.providers.local.assets.pythons import Base
 from fleetctl.providers.local.paths import Layout
 from fleetctl.providers.local.supervisor.run.cleaning import remove_tree
 from fleetctl.providers.paths import make_private
+from fleetctl.providers.pip_index import options, variables
 from fleetctl.providers.programs import ask
 from fleetctl.providers.rundir.builds import BuildLog, link
+from fleetctl.providers.uv import AWAY, find_uv, one_line
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.values.packages import without_digest
 
@@ -34,9 +36,6 @@ LOCK_PAUSE_S = 0.1
 # As images of containers have it. Where the controller was started from makes no difference.
 _HOMEBREW = "/opt/homebrew/bin:/opt/homebrew/sbin:" if sys.platform == "darwin" else ""
 PROGRAMS = f"{_HOMEBREW}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# uv's words where a registry was not reached or failed: nothing that the image could mend.
-AWAY = ("error sending request for url", "HTTP status server error", "operation timed out")
-DOINGS = ("Using ", "Resolved ", "Prepared ", "Creating ", "Downloading ", "Audited ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +97,9 @@ def is_hidden(layout: Layout, path: str) -> bool:
 
 
 async def _environment(layout: Layout, image: Image, base: Base, job: Path | None) -> Python:
-    uv = pythons.find_uv()
-    key = _key([*base.facts, sorted(image.pip), "compiled"])
+    uv = find_uv()
+    index = options(image.pip_index)
+    key = _key([*base.facts, sorted(image.pip), "compiled", *([index] if index else [])])
     directory = make_private(layout.environments) / key
     interpreter = directory / "bin" / "python"
     log = directory.with_suffix(".log")
@@ -134,9 +134,9 @@ async def _build(uv: str, directory: Path, image: Image, base: Base, log: Path) 
             await _run(uv, venv, written)
             # Runs cannot write there, so without bytecode each would compile all that it imports.
             install = ["pip", "install", "--compile-bytecode"]
-            install += ["--python", str(building / "bin" / "python"), "--"]
-            install += [without_digest(entry) for entry in image.pip]
-            await _run(uv, install, written)
+            install += ["--python", str(building / "bin" / "python"), *options(image.pip_index)]
+            install += ["--", *(without_digest(entry) for entry in image.pip)]
+            await _run(uv, install, written, **variables(image.pip_index))
         await asyncio.to_thread(_put, building, directory)
     finally:
         await asyncio.to_thread(remove_tree, str(building))
@@ -152,9 +152,9 @@ def _put(building: Path, directory: Path) -> None:
     building.rename(directory)
 
 
-async def _run(uv: str, arguments: list[str], log: BuildLog) -> None:
-    """One step of a build. Raises Refused with the end of what uv said."""
-    environment = {**os.environ, "UV_NO_PROGRESS": "1", "VIRTUAL_ENV": ""}
+async def _run(uv: str, arguments: list[str], log: BuildLog, **given: str) -> None:
+    """One step of a build. given: variables. Raises Refused with the end of what uv said."""
+    environment = {**os.environ, "UV_NO_PROGRESS": "1", "VIRTUAL_ENV": "", **given}
     log.write(f"=> uv {' '.join(arguments[:2])}\n")
     try:
         answer = await ask([uv, *arguments], deadline_s=BUILD_S, env=environment, log=log.fileno())
@@ -164,23 +164,12 @@ async def _run(uv: str, arguments: list[str], log: BuildLog) -> None:
             hint=f"the log is {log.path}",
         ) from error
     if answer.code:
-        why = _one_line(log.tail())
+        why = one_line("\n".join(log.tail().rpartition("=> ")[2].split("\n")[1:]))
         message = f"the environment of the image cannot be built: {why}"
         hint = f"the whole log is {log.path}"
         if any(words in why for words in AWAY):
             raise Unavailable(message, reason="Unreachable", hint=hint)
         raise Refused(message, hint=hint)
-
-
-def _one_line(tail: str) -> str:
-    """uv says a chain of causes, a line each, below what it says of its doings."""
-    step = tail.rpartition("=> ")[2].split("\n")[1:]
-    lines = (
-        line.strip().removeprefix("error: ").removeprefix("cause: ")
-        for line in step
-        if not line.startswith(DOINGS)
-    )
-    return "; ".join(line.rstrip(".") for line in lines if line)
 
 
 def _hidden_base(layout: Layout, base: str) -> list[str]:

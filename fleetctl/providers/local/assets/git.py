@@ -20,14 +20,19 @@ from fleetctl.specs.blocks.template import GitSource
 
 
 async def checkout(layout: Layout, source: GitSource) -> tuple[Path, str]:
-    """(the tree of the wanted commit, cached, that commit). Raises Refused or Unavailable."""
+    """(the tree of the wanted commit, or the directory of it that the source names, cached; that
+    commit). Raises Refused or Unavailable.
+    """
     git.check(source)
     cache = make_private(layout.repositories)
     commit = await git.resolve(source)
-    key = sha256(f"{source.url}\n{commit}\n{source.submodules}".encode()).hexdigest()[:24]
+    facts = f"{source.url}\n{commit}\n{source.submodules}"
+    if source.path is not None or source.lfs:
+        facts += f"\n{source.path}\n{source.lfs}"
+    key = sha256(facts.encode()).hexdigest()[:24]
     tree = cache / key
     if shelf.use(tree, tree):
-        return tree, commit
+        return tree / (source.path or ""), commit
     building = cache / f".{key}.{os.getpid()}"
     await asyncio.to_thread(remove_tree, str(building))
     building.mkdir(mode=0o700)
@@ -36,7 +41,7 @@ async def checkout(layout: Layout, source: GitSource) -> tuple[Path, str]:
     if not tree.exists():
         building.rename(tree)
     os.utime(shelf.lock_of(tree))
-    return tree, commit
+    return tree / (source.path or ""), commit
 
 
 async def clone(source: GitSource, tree: Path) -> None:

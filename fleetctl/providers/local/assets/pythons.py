@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from fleetctl.common.errors import Refused
-from fleetctl.common.install import install_hint
 from fleetctl.providers.programs import ask
+from fleetctl.providers.uv import find_uv
 
 UV_S = 300.0  # it may download an interpreter
 ASK_S = 10.0  # for an interpreter to tell its version
@@ -77,19 +76,6 @@ async def here(version: str) -> Base | None:
         if (base := await _ask(candidate, version)) is not None:
             return base
     return None
-
-
-def find_uv() -> str:
-    """uv beside our interpreter, or on PATH. Raises Refused."""
-    beside = Path(sys.executable).parent / "uv"
-    if beside.exists():
-        return str(beside)
-    if (found := shutil.which("uv")) is not None:
-        return found
-    raise Refused(
-        "image.python and image.pip need `uv`, which is not installed",
-        hint=f"{install_hint('images')}, or uv by itself: pip install uv",
-    )
 
 
 def _candidates(version: str) -> list[str]:

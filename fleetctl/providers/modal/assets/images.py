@@ -21,6 +21,7 @@ from fleetctl.common.errors import FleetctlError, Refused, Unavailable
 from fleetctl.common.tasks import cancel
 from fleetctl.guest.ship.assemble import posix_source, quick_source, quick_table, remote_source
 from fleetctl.providers.modal.assets import layers, sources
+from fleetctl.providers.modal.assets.layers import LocalDirectory
 from fleetctl.providers.modal.connection.errors import asking, is_not_found, words
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.remote.assets import recipes
@@ -32,6 +33,7 @@ from fleetctl.providers.remote.assets.build_waits import (
 )
 from fleetctl.providers.remote.assets.recipes import Recipe
 from fleetctl.providers.rundir.builds import BuildLog, link
+from fleetctl.providers.sources.archive import rest_of
 from fleetctl.providers.sources.frozen import frozen
 from fleetctl.specs.blocks.template import Source, Template
 
@@ -70,7 +72,7 @@ class Images:
         """
         # All runs of a template ask the same: the answer must cost next to nothing.
         parts = [template.image, template.source]
-        texts = (one.model_dump_json() if one else "" for one in parts)
+        texts = map(repr, parts)  # a path may be no UTF-8
         key = "\n".join([str(job), *texts, str(template.python is not None)])
         make = partial(self._make, client, app, template, job)
         return await patiently(self._once(client, key, make))
@@ -127,11 +129,15 @@ class Images:
             task = known[key] = building(make())
         return task
 
-    def _places(self, source: Source | None, job: Path) -> dict[str, Path]:
+    def _places(self, source: Source | None, job: Path) -> dict[str, LocalDirectory]:
         """Directories of this machine by their paths in the sandbox."""
-        places = {layers.GUEST_DIR: _guest(self._home)}
+        places = {layers.GUEST_DIR: LocalDirectory(_guest(self._home))}
         if source is not None and source.path is not None:
-            places[sources.directory(source)] = frozen(source, job)
+            tree = frozen(source, job)
+            rest, names = rest_of(tree)
+            places[sources.directory(source)] = LocalDirectory(tree, names)
+            if names:
+                places[sources.REST_DIR] = LocalDirectory(rest)
         return places
 
 
@@ -156,7 +162,7 @@ async def _build(app: modal.App, recipe: Recipe, log: Path) -> modal.Image:
 
 
 async def _add(
-    client: modal.Client, app: modal.App, image: modal.Image, places: dict[str, Path]
+    client: modal.Client, app: modal.App, image: modal.Image, places: dict[str, LocalDirectory]
 ) -> modal.Image:
     import modal
 

@@ -6,9 +6,13 @@ All that is built here belongs to root, and so does what runs in it: Modal takes
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fleetctl.providers.pip_index import options, variables
 from fleetctl.providers.remote.assets.recipes import CHECK_PYTHON, Package, Recipe
 from fleetctl.providers.sources.tree import Rules, walk
 
@@ -34,7 +38,12 @@ def base(recipe: Recipe) -> modal.Image:
         image = _with_package(image, package)
     wanted = (*(package.wanted for package in recipe.packages), *recipe.pip)
     if wanted:
-        image = image.uv_pip_install(*wanted)
+        given: dict[str, str | None] = {**variables(recipe.index)}
+        image = image.uv_pip_install(
+            *wanted,
+            extra_options=shlex.join(options(recipe.index)),
+            secrets=[modal.Secret.from_dict(given)] if given else None,
+        )
     if recipe.run:
         image = image.run_commands(*recipe.run)
     if recipe.must_have_python:
@@ -53,11 +62,23 @@ def _with_package(image: modal.Image, package: Package) -> modal.Image:
     )
 
 
-def with_files(image: modal.Image, places: dict[str, Path]) -> modal.Image:
-    """The image with directories of this machine, which join when a sandbox starts.
+@dataclass(frozen=True, slots=True)
+class LocalDirectory:
+    """A directory of this machine. without: relative paths of what is not uploaded."""
 
-    places: path in the sandbox -> directory here, whose links stay inside it.
+    path: Path
+    without: frozenset[str] = frozenset()
+
+
+def with_files(image: modal.Image, places: Mapping[str, LocalDirectory]) -> modal.Image:
+    """The image with directories of this machine, which join when a sandbox starts. places: by path
+    in the sandbox.
     """
     for place, directory in places.items():
-        image = image.add_local_dir(directory, place)
+        image = image.add_local_dir(directory.path, place, ignore=_ignoring(directory.without))
     return image
+
+
+def _ignoring(names: frozenset[str]) -> Callable[[Path], bool]:
+    """The SDK looks behind links to directories: what lies there is named by the link."""
+    return lambda one: any(str(it) in names for it in (one, *one.parents))

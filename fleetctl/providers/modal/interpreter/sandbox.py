@@ -176,7 +176,7 @@ async def _image(
     if known is None:
         known = layers.with_files(
             modal.Image.from_id(base.object_id, client=client),
-            {DRIVER_DIR: _driver_directory(home, digest, request.driver)},
+            {DRIVER_DIR: layers.LocalDirectory(_driver_directory(home, digest, request.driver))},
         )
         async with asking("the driver cannot be uploaded", deadline_s=UPLOAD_S):
             await known.build.aio(app)

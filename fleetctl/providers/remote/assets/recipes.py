@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleetctl.common.errors import Refused
 from fleetctl.providers.sources.tree import Rules, walk
-from fleetctl.specs.blocks.template import Image, Template
+from fleetctl.specs.blocks.template import Image, PipIndex, Template
 from fleetctl.specs.values.packages import LOCAL
 
 DEFAULT_PYTHON = "3.12"  # the same wherever the controller runs
@@ -48,6 +48,7 @@ class Recipe:
     pip: tuple[str, ...]
     run: tuple[str, ...]
     must_have_python: bool = False  # checked when it is built, where nobody put one in
+    index: PipIndex | None = None
 
     @property
     def key(self) -> str:
@@ -56,6 +57,7 @@ class Recipe:
             *(self.registry, self.python, self.env, self.apt, self.pip, self.run),
             self.must_have_python,
             [(package.wanted, package.digest) for package in self.packages],
+            *([self.index.model_dump(mode="json", exclude={"secret"})] if self.index else []),
         ]
         return sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
@@ -84,9 +86,11 @@ def recipe(template: Template) -> Recipe:
         )
     pip, packages = _sorted_out(image)
     apt = image.apt
-    if template.source is not None and template.source.git is not None and image.registry is None:
+    git = template.source.git if template.source is not None else None
+    if git is not None and image.registry is None:
         # The plain image has no git, and the source is cloned in the sandbox.
-        apt = tuple(dict.fromkeys((*apt, "git", "ca-certificates")))
+        lfs = ("git-lfs",) if git.lfs else ()
+        apt = tuple(dict.fromkeys((*apt, "git", "ca-certificates", *lfs)))
     return Recipe(
         registry=image.registry,
         python=image.python or (None if image.registry else DEFAULT_PYTHON),
@@ -96,6 +100,7 @@ def recipe(template: Template) -> Recipe:
         pip=pip,
         run=image.run,
         must_have_python=image.registry is not None and template.needs_python,
+        index=image.pip_index,
     )
 
 
