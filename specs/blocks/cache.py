@@ -17,6 +17,5 @@ class CachePolicy(Spec):
 
     policy: Literal["Own", "ReuseSucceeded", "Never"] = Field(
         default="Own",
-        description="Own: results of this object, and of what its apply replaces; default."
-        " ReuseSucceeded: of other objects and of work with volumes too. Never: none.",
+        description="Own (default), ReuseSucceeded (other objects' and work with volumes too), Never.",
     )
