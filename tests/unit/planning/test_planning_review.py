@@ -259,3 +259,33 @@ def test_what_is_not_one_revision_never_reaches_git(tmp_path: Path, said: str) -
     place = repository(tmp_path, {"jobs/a.yaml": job("a")})
     with pytest.raises(UsageError, match="not one revision"):
         review(place, said, "HEAD")
+
+
+WINE = """\
+apiVersion: fleetctl.dev/v1alpha1
+kind: Sweep
+metadata: {{name: wine}}
+spec:
+  searchFrom: {{file: sweep.yaml}}
+  parallelism: {parallelism}
+  template: {{image: {{pip: [wandb]}}, source: {{path: .}}, timeoutSeconds: 10m}}
+"""
+SEARCH = (
+    "program: train.py\nmethod: random\nparameters: {{x: {{min: 0.1, max: 1.0}}}}\nrun_cap: {cap}\n"
+)
+
+
+def test_an_edit_of_a_manifest_beside_its_program_runs_nothing_again(tmp_path: Path) -> None:
+    def tree(parallelism: int, cap: int, program: str = "pass") -> dict[str, str]:
+        return {
+            "jobs/wine.yaml": WINE.format(parallelism=parallelism) + f"# {cap}\n",
+            "jobs/sweep.yaml": SEARCH.format(cap=cap),
+            "jobs/train.py": program,
+        }
+
+    place = repository(tmp_path, tree(2, 4), tree(1, 6), tree(1, 6, "print(1)"))
+    for after, reruns in (("v1", False), ("v2", True)):
+        found = review(place, after=after)
+        assert bool(found.of(Sort.AGAIN)) == reruns
+        [sweep] = found.objects
+        assert any("train.py" in it for it in map(str, sweep.fields)) == reruns
