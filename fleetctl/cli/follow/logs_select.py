@@ -15,9 +15,7 @@ from fleetctl.common.text import duration, safe
 from fleetctl.specs.kinds.registry import unit_called
 from fleetctl.views.objects import View, parsed
 from fleetctl.views.reading import Reading
-from fleetctl.views.tasks import Task, attempt
-
-ENDED_BADLY = ("Failed", "Lost", "Refused")
+from fleetctl.views.tasks import ENDED_BADLY, Task, attempt
 
 
 class Pick(NamedTuple):

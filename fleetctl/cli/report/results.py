@@ -11,7 +11,6 @@ from shutil import get_terminal_size
 
 from fleetctl.cli.command.flags import Parser, add_output
 from fleetctl.cli.command.values import count
-from fleetctl.cli.follow.logs_select import ENDED_BADLY
 from fleetctl.cli.output.render import GAP, Screen
 from fleetctl.cli.output.rows import Rows, write_rows
 from fleetctl.common.errors import UsageError
@@ -29,7 +28,7 @@ from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import must_find, open_reading
 from fleetctl.views.results import front_of, metric_goals, metric_names, metric_values, result_rows
-from fleetctl.views.tasks import CACHED, OUTDATED
+from fleetctl.views.tasks import CACHED, ENDED_BADLY, OUTDATED
 
 GROUPS = ("metric", "result", "params")  # of columns, in which a bare name is looked for
 # Of attempts, as controllers/model.py has them, whose import takes longer than reading does.
