@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fleetctl.stores.read.rows import RunRow, TaskRow
 
 QUEUED, CANCELLED, REFUSED, OUTDATED = "Queued", "Cancelled", "Refused", "Outdated"
+ENDED_BADLY = ("Failed", "Lost", "Refused")
 STOPPED = "Stopped"  # for good: it did badly
 CACHED = "Cached"  # as fleetctl.controllers.model has it, which would cost a read path its models
 ENDED_BADLY = ("Failed", "Lost", "Refused")  # states of an attempt

@@ -28,13 +28,13 @@ from fleetctl.views.kinds import target
 from fleetctl.views.objects import View, mapping
 from fleetctl.views.reading import must_find, open_reading
 from fleetctl.views.results import front_of, metric_goals, metric_names, metric_values, result_rows
-from fleetctl.views.tasks import CACHED, ENDED_BADLY, OUTDATED
+from fleetctl.views.tasks import CACHED, CANCELLED, ENDED_BADLY, OUTDATED, QUEUED
 
 GROUPS = ("metric", "result", "params")  # of columns, in which a bare name is looked for
 # Of attempts, as controllers/model.py has them, whose import takes longer than reading does.
 STATES = (
     *("Starting", "Running", "Stopping", "Succeeded", "Failed", "Lost", "Stopped", "Refused"),
-    *(CACHED, OUTDATED),
+    *(CACHED, CANCELLED, QUEUED, OUTDATED),
 )
 LEVELS_MAX, FIELDS_MAX = 4, 64  # of nested objects that become columns
 CELL_CHARACTERS_MAX = 500  # of a table that no terminal cuts
