@@ -6,7 +6,6 @@ through here.
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -139,6 +138,8 @@ KINDS: dict[str, Kind] = {
 
 def unit_called(kind: str, index: int, params: str) -> str:
     """One piece of an object's work, for people: `task 3`, `stage train`. params: JSON."""
+    import json  # `--help` lists the kinds, and needs nothing of it
+
     row = KINDS.get(kind)
     if row is None or not row.named:
         return f"{row.unit if row is not None else 'task'} {index}"
@@ -164,6 +165,8 @@ def dump_spec(spec: Spec) -> str:
 
     Keys keep their order: it decides which task of a matrix has which index.
     """
+    import json
+
     data = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
