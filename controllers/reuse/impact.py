@@ -18,13 +18,18 @@ from fleetctl.controllers.schedule.advance import SCALED_DOWN, unwanted
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Finished units whose success is outdated and that would run again. work_s: what they had
+    """Finished units whose success counts no more and that would run again. work_s: what they had
     taken; usd: had cost, None where one of them had no known price.
     """
 
     units: int = 0
     work_s: float = 0.0
     usd: float | None = 0.0
+
+    def __add__(self, other: Again) -> Again:
+        unknown = self.usd is None or other.usd is None
+        usd = None if unknown else (self.usd or 0.0) + (other.usd or 0.0)
+        return Again(self.units + other.units, self.work_s + other.work_s, usd)
 
 
 NOT_AGAIN = Again()

@@ -8,7 +8,6 @@ preference which row has it: whether an outcome counts, the parameters themselve
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, count
@@ -64,17 +63,28 @@ def _match(
     used: set[int],
 ) -> None:
     """Add to found the rows whose content a holder has that is not used yet."""
-    there: dict[str, list[Holder]] = defaultdict(list)
+    first: dict[str, Holder] = {}
+    equal: dict[str, list[Holder]] = {}  # of several holders; most contents have one
     for it in holders:
-        if it.index not in used and content(it):
-            there[content(it)].append(it)
-    equal: dict[str, list[int]] = defaultdict(list)
+        digest = content(it)
+        if it.index in used or not digest:
+            continue
+        if digest in first:
+            equal.setdefault(digest, [first[digest]]).append(it)
+        else:
+            first[digest] = it
+    places: dict[str, list[int]] = {digest: [] for digest in equal}
     for at, (_, digest) in enumerate(rows):
-        if at not in found and digest in there:
-            equal[digest].append(at)
-    for digest, places in equal.items():
-        best = sorted(there[digest], key=lambda it: _rank(it, digest))[: len(places)]
-        for at, index in zip(places, sorted(it.index for it in best), strict=False):
+        if at in found or digest not in first:
+            continue
+        if digest in equal:
+            places[digest].append(at)
+        elif first[digest].index not in used:
+            found[at] = first[digest].index
+            used.add(found[at])
+    for digest, there in equal.items():
+        best = sorted(there, key=lambda it: _rank(it, digest))[: len(places[digest])]
+        for at, index in zip(places[digest], sorted(it.index for it in best), strict=False):
             found[at] = index
             used.add(index)
 

@@ -6,7 +6,7 @@ Called by propose.py for each object that runs work; read as the next pass reads
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from fleetctl.controllers.history.history import History
 from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.controllers.model import Resource, Run, RunState
 from fleetctl.controllers.reuse.cache import LOOKED_UP_MAX
-from fleetctl.controllers.reuse.impact import Again, Impact, again_of, impact
+from fleetctl.controllers.reuse.impact import Impact, again_of, impact
 from fleetctl.specs.kinds.registry import KINDS
 from fleetctl.stores.base import Stored
 from fleetctl.tracking.annotations import FUNCTION, pins_of
@@ -49,8 +49,7 @@ def fresh_impact(
     owners = [it.uid for it in replaced]
     if options.applyset.startswith(SET_PREFIX):
         owners.append(left_by(desired.key))
-    found = _found(stored, work, options, owners)
-    return replace(found, again=_done_before(stored, work, replaced)) if replaced else found
+    return _with_earlier(stored, work, _found(stored, work, options, owners), replaced)
 
 
 def impact_on(
@@ -61,7 +60,9 @@ def impact_on(
     """
     if not KINDS[desired.kind].runs:
         return None
-    return _found(stored, work_of(desired, stored.runs, rerun=rerun), options)
+    work = work_of(desired, stored.runs, rerun=rerun)
+    found = _found(stored, work, options)
+    return found if rerun else _with_earlier(stored, work, found, [desired])
 
 
 def _found(stored: Stored, work: Work, options: Order, replaced: Sequence[str] = ()) -> Impact:
@@ -76,25 +77,48 @@ def _found(stored: Stored, work: Work, options: Order, replaced: Sequence[str] =
     return impact(work.controller, work.history, cached=cached, parallelism=at_once)
 
 
-def _done_before(stored: Stored, work: Work, replaced: Sequence[Resource]) -> Again:
-    """Finished units of the objects whose place it takes that it can only do again; equal ones by
-    their count.
+def _with_earlier(stored: Stored, work: Work, found: Impact, rows: Sequence[Resource]) -> Impact:
+    """The impact, with units that have to run and whose work one of these objects has finished
+    before: under an index that another row has taken since, or as the object that goes. Equal ones
+    are matched by their count.
     """
     done: dict[tuple[str, str], list[Run]] = defaultdict(list)
-    for row in replaced:
-        newest = {run.index: run for run, _ in stored.runs.of(row.uid)}
-        for run in newest.values():
-            if run.state is RunState.SUCCEEDED and not run.put_aside:
-                done[run.params_hash, run.content].append(run)
+    for row in () if found.over else rows:
+        for run in _counting_no_more(stored, work, row):
+            done[run.params_hash, run.content].append(run)
     lost = []
-    for index in islice(work.controller.indexes(), LOOKED_UP_MAX):
-        unit = work.controller.unit(index)
+    for index in islice(work.controller.indexes(), LOOKED_UP_MAX) if done else ():
+        unit = work.controller.unit(index) if _has_to_run(work, index) else None
         before = done.get((unit.params_hash, unit.content)) if unit is not None else None
         if before:
-            run = before.pop()
-            if index not in work.cached:
-                lost.append(outdated_of(run))
-    return again_of(lost)
+            lost.append(outdated_of(before.pop()))
+    return replace(found, again=found.again + again_of(lost)) if lost else found
+
+
+def _counting_no_more(stored: Stored, work: Work, row: Resource) -> Iterator[Run]:
+    """Successes of an object, but for those that its units have and those that are put aside."""
+    newest: dict[int, Run] = {}
+    for run, _ in stored.runs.of(row.uid):
+        if (older := newest.get(run.index)) is not None and _is_success(older):
+            yield older
+        newest[run.index] = run
+    own = row.uid == work.resource.uid
+    for run in newest.values():
+        if _is_success(run) and not (own and run.index in work.history.succeeded):
+            yield run
+
+
+def _is_success(run: Run) -> bool:
+    return run.state is RunState.SUCCEEDED and not run.put_aside
+
+
+def _has_to_run(work: Work, index: int) -> bool:
+    """Not what somebody asked for by name."""
+    history, tried = work.history, work.history.unfinished.get(index)
+    if tried is not None and tried.forced:
+        return False
+    settled = history.is_done(index) or index in history.failed or index in work.cached
+    return not settled and index not in history.outdated and index not in history.live_by_index
 
 
 def _knows_its_function(stored: Stored, track: Track) -> bool:

@@ -17,5 +17,5 @@ class CachePolicy(Spec):
 
     policy: Literal["Own", "ReuseSucceeded", "Never"] = Field(
         default="Own",
-        description="Own (default), ReuseSucceeded (other objects' and work with volumes too), Never.",
+        description="Own (default), ReuseSucceeded (also others', and work with volumes) or Never.",
     )

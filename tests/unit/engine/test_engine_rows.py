@@ -186,6 +186,21 @@ async def test_a_cached_result_is_worth_what_it_had_taken() -> None:
         assert (again.units, again.work_s) == (2, 14.0)
 
 
+@pytest.mark.parametrize("fields", [{"volume": True}, NEVER], ids=["volume", "never"])
+async def test_a_row_that_comes_back_and_has_to_run_counts_as_work_done_again(
+    fields: dict[str, Any],
+) -> None:
+    async with Fleet() as fleet:
+        shop = Shop(fleet)
+        await shop.apply(job(1, 2, **fields), took_s=7.0)
+        await shop.apply(job(1, 9, **fields), took_s=7.0)
+        again = proposed(fleet, job(1, 2, 9, **fields))
+        assert (again.units, again.work_s) == (1, 7.0)
+        assert proposed(fleet, job(1, 9, 5, **fields)).units == 0
+        await shop.rerun()
+        assert proposed(fleet, job(9, 1, **fields)).units == 0
+
+
 def proposed(fleet: Fleet, spec: dict[str, Any]) -> Any:
     checked = KINDS["BatchJob"].spec.model_validate(spec)
     about = Metadata.model_validate({"name": "job"})
