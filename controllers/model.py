@@ -234,14 +234,15 @@ class Saved:
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
     """What a run told of checkpoints since it was seen last. resumed: the step that it began from;
-    aside: sentences about what it moved out of the way; unmirrored: about what could not be copied
-    to the mirror, or brought back from it.
+    aside: sentences about what it moved out of the way; left: about what lies there and is not
+    looked after; unmirrored: about what could not be copied to the mirror, or brought back from it.
     """
 
     saved: tuple[Saved, ...] = ()
     resumed: int | None = None
     aside: tuple[str, ...] = ()
     unmirrored: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 NO_CHECKPOINTS = Checkpoints()

@@ -1,9 +1,9 @@
 """Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
 
 Used by every provider whose guest or supervisor writes one. Pure; it opens nothing. Events:
-`started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `services`, `result`, `ended`,
-`closed` (the sandbox that the run left open is closed). A guest without Python writes `metrics` and
-a `result` that nobody has looked at; see raw_events.py.
+`started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `left`, `services`, `result`,
+`ended`, `closed` (the sandbox that the run left open is closed). A guest without Python writes
+`metrics` and a `result` that nobody has looked at; see raw_events.py.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class _Read:
     saved: list[Saved] = field(default_factory=list)
     resumed: int | None = None
     aside: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
     unmirrored: list[str] = field(default_factory=list)
     stragglers: list[str] = field(default_factory=list)
     usage: Usage | None = None
@@ -149,6 +150,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.resumed = int(event["step"])
             case "aside":
                 read.aside.append(str(event["message"]))
+            case "left":
+                read.left.append(str(event["message"]))
             case "unmirrored":
                 read.unmirrored.append(str(event["message"]))
             case "services":
@@ -212,10 +215,14 @@ def _saved(event: Mapping[str, Any]) -> Saved:
 
 
 def _checkpoints(read: _Read) -> Checkpoints:
-    if not read.saved and read.resumed is None and not read.aside and not read.unmirrored:
-        return NO_CHECKPOINTS
-    aside, unmirrored = tuple(read.aside), tuple(read.unmirrored)
-    return Checkpoints(tuple(read.saved), read.resumed, aside, unmirrored)
+    found = Checkpoints(
+        tuple(read.saved),
+        read.resumed,
+        tuple(read.aside),
+        tuple(read.unmirrored),
+        tuple(read.left),
+    )
+    return NO_CHECKPOINTS if found == NO_CHECKPOINTS else found
 
 
 def _metrics(event: Mapping[str, Any]) -> list[Metric]:
