@@ -278,6 +278,7 @@ class Alive:
     checkpoints: Checkpoints = NO_CHECKPOINTS
     usage: Usage | None = None  # of its GPUs, where there is a new sample
     stragglers: tuple[str, ...] = ()  # sentences about nodes that fall behind the others
+    more: bool = False  # more of its journal is there than one look takes: it is due again at once
 
 
 @dataclass(frozen=True, slots=True)

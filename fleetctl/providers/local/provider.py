@@ -108,7 +108,7 @@ class LocalProvider:
     async def _start(self, request: RunRequest) -> str:
         name = supervisor_name(request.uid, request.template_hash)
         for _ in range(START_TRIES):
-            if (begun := self._runs.read(request.uid, request.run)) is not None:
+            if (begun := self._runs.begun(request.uid, request.run)) is not None:
                 _must_be_the_same(request, begun.mark)
                 return begun.supervisor or f"{name}/"
             try:
@@ -266,7 +266,7 @@ class LocalProvider:
 
     async def _observe(self, ref: RunRef) -> Observation | None:
         uid = ref.uid or uid_of(ref.handle)
-        seen = self._runs.read(uid, ref.run, ref.journal_offset)
+        seen = await self._runs.look(uid, ref.run, ref.journal_offset)
         if seen is None:
             return Gone(ref.run, time.time())
         handle = ref.handle or seen.supervisor or self._handle(uid, ref.run)
@@ -279,9 +279,10 @@ class LocalProvider:
         gone = await self._supervisors.is_gone(name, token)
         if seen.ending is None and gone:
             # Its end may have been written between the two looks.
-            seen = self._runs.read(uid, ref.run, ref.journal_offset) or seen
-            if seen.ending is None:
+            seen = await self._runs.look(uid, ref.run, ref.journal_offset) or seen
+            if seen.ending is None and not seen.tells:
                 return Gone(ref.run, time.time())
+            seen = replace(seen, more=seen.ending is None)  # what it told before counts, too
         self._supervisors.watch(name, ref.run)
         return self._told(uid, seen, describe(ref, seen, handle, sandbox_open=not gone))
 
@@ -291,7 +292,7 @@ class LocalProvider:
 
     def _handle(self, uid: str, run: str) -> str:
         """The handle that a run's supervisor wrote down; "" when there is none."""
-        begun = self._runs.read(uid, run)
+        begun = self._runs.begun(uid, run)
         return begun.supervisor if begun is not None else ""
 
     async def _is_live(self, uid: str, run: str) -> bool:

@@ -82,7 +82,7 @@ class Tracked:
         seen, self.last_read = self.last_read, None
         if seen is None or seen.offset != self.mirror.journal_at:
             return None
-        return seen if offset == 0 or not (seen.metrics or seen.remarks) else None
+        return seen if offset == 0 or not seen.tells else None
 
     def look_after(
         self, sandboxes: Sandboxes, closings: Closings, changed: Callable[[str], None], pace: Pace
@@ -215,7 +215,7 @@ class Tracked:
             self.fate_asked_at_s = time.monotonic()  # it has just spoken
             self.phase = Phase.CLOSING
             await asyncio.to_thread(self.mirror.flush)
-            left_open = self._sandbox_open()
+            left_open = await asyncio.to_thread(self._sandbox_open)
             if end is End.UNBEGUN:
                 self.phase = Phase.UNBEGUN
                 return
