@@ -172,7 +172,7 @@ class RemoteRuns:
         tracked = self._tracked.get(ref.run)
         if tracked is None or tracked.due_again:
             return True
-        return tracked.phase is Phase.OPEN or tracked.missing
+        return tracked.phase in (Phase.OPEN, Phase.UNBEGUN) or tracked.missing
 
     async def _look_after(self, ref: RunRef) -> None:
         """Ask what only the provider knows: the handle of a lost one, the fate of an idle one."""
@@ -196,6 +196,11 @@ class RemoteRuns:
             return
         tracked.fate_asked_at_s = now_s
         fate = await self._sandboxes.fate(tracked.handle)
+        unbegun = tracked.phase is Phase.UNBEGUN
+        if fate is None and unbegun and now_s - tracked.unbegun_since_s >= self._pace.begin_s:
+            # Whoever was to begin it has not come: nothing else would ever end it.
+            await self._sandboxes.end(tracked.handle)
+            fate = Fate(Cause.UNBEGUN, f"{self._pace.begin_s:.0f} s without a word")
         if fate is not None and fate.cause is Cause.UNKNOWN:
             self.stop(ref, tracked.handle, grace_s=0.0)  # nothing runs there: it can go by its id
         elif fate is not None:
