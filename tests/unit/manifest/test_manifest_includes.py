@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -341,3 +342,27 @@ def test_packages_beside_the_manifest_are_named_from_the_root(here: Path) -> Non
         f"{here.parent}/lib[all]",
         "/opt/mine",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("BatchJob", "template: {script: x}\ntasks: {fromFile: pipe.jsonl}"),
+        ("BatchJob", "template: {script: x}\ntasks: {fromFile: pipe.csv}"),
+        ("Sweep", "searchFrom: {file: pipe.jsonl}"),
+        ("BatchJob", "template: {script: x, image: {pip: [-r pipe.jsonl]}}"),
+        ("BatchJob", "template: {script: x, source: {path: .}, image: {requirements: pipe.jsonl}}"),
+    ],
+)
+def test_a_pipe_without_a_writer_holds_nobody_up(here: Path, kind: str, spec: str) -> None:
+    for name in ("pipe.jsonl", "pipe.csv"):
+        os.mkfifo(here / name)
+    [problem] = problems(here, kind, spec)
+    assert "it is no regular file" in problem
+
+
+def test_a_package_that_is_a_pipe_is_not_opened(here: Path) -> None:
+    wheel = here / "x-1-py3-none-any.whl"
+    os.mkfifo(wheel)
+    manifest = load_in(here, "BatchJob", f"template: {{script: x, image: {{pip: ['{wheel}']}}}}")
+    assert isinstance(manifest.spec, BatchJobSpec)
