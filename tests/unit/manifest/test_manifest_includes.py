@@ -8,6 +8,7 @@ import pytest
 
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
 from fleetctl.specs.blocks.template import Image
+from fleetctl.manifest.files.fence import fenced
 from fleetctl.specs.content import content_of, template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import dump_spec
@@ -366,3 +367,47 @@ def test_a_package_that_is_a_pipe_is_not_opened(here: Path) -> None:
     os.mkfifo(wheel)
     manifest = load_in(here, "BatchJob", f"template: {{script: x, image: {{pip: ['{wheel}']}}}}")
     assert isinstance(manifest.spec, BatchJobSpec)
+
+
+# Every field of a manifest that names a file or a directory beside it.
+NAMING = {
+    "source": ("BatchJob", "template: {{script: x, source: {{path: {0}}}}}"),
+    "a Function's source": ("Function", "source: {{path: {0}}}"),
+    "secret": ("Secret", "fromFile: {{TOKEN: {0}}}"),
+    "tasks": ("BatchJob", "template: {{script: x}}\ntasks: {{fromFile: {0}}}"),
+    "search": ("Sweep", "searchFrom: {{file: {0}}}"),
+    "pip -r": ("BatchJob", "template: {{script: x, image: {{pip: ['-r {0}']}}}}"),
+    "requirements": (
+        "BatchJob",
+        "template: {{script: x, source: {{path: .}}, image: {{requirements: {0}}}}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ["absolute", "up", "link"])
+@pytest.mark.parametrize("field", NAMING)
+def test_a_repository_names_no_file_outside_of_it(here: Path, field: str, way: str) -> None:
+    is_directory = "source" in field
+    name = "outside" if is_directory else "outside.jsonl"
+    outside = here.parent / name
+    if is_directory:
+        outside.mkdir()
+    else:
+        outside.write_text("secret words")
+    (here / name).symlink_to(outside)
+    named = {"absolute": str(outside), "up": f"../{name}", "link": name}[way]
+    kind, spec = NAMING[field]
+    with fenced(here):
+        found = " ".join(problems(here, kind, spec.format(named)))
+    assert "outside of" in found or "must be a file inside the source" in found
+    assert "secret words" not in found
+
+
+def test_a_package_outside_of_a_repository_is_not_opened(here: Path) -> None:
+    wheel = here.parent / "x-1-py3-none-any.whl"
+    wheel.write_bytes(b"secret")
+    spec = f"template: {{script: x, image: {{pip: ['{wheel}']}}}}"
+    with fenced(here):
+        kept = load_in(here, "BatchJob", spec).spec
+    assert isinstance(kept, BatchJobSpec) and kept.template.image is not None
+    assert kept.template.image.pip == (str(wheel),)  # without a digest of it
