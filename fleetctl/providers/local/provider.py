@@ -42,7 +42,7 @@ from fleetctl.providers.local.runs.supervisors import Supervisors
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.rundir.journal import Journal
 from fleetctl.providers.rundir.logs import LogReader
-from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
+from fleetctl.providers.rundir.reading import AT_END, Runs, describe, with_last_words
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
 
@@ -152,7 +152,8 @@ class LocalProvider:
         reader = LogReader(self._runs.directory(uid), ref.run)
 
         async def ended() -> bool:
-            return isinstance(await self._observe(replace(ref, uid=uid)), Gone | Ended)
+            whole = replace(ref, uid=uid, journal_offset=AT_END)
+            return isinstance(await self._observe(whole), Gone | Ended)
 
         async for data, at, eof in reader.tail(offset, ended, follow=follow):
             yield LogChunk(data, at, eof=eof)
@@ -296,7 +297,7 @@ class LocalProvider:
         return begun.supervisor if begun is not None else ""
 
     async def _is_live(self, uid: str, run: str) -> bool:
-        seen = await self._observe(RunRef(run, run, "", 0, uid))
+        seen = await self._observe(RunRef(run, run, "", AT_END, uid))
         return not isinstance(seen, Gone) and not (
             isinstance(seen, Ended) and not seen.sandbox_open
         )

@@ -20,6 +20,7 @@ from fleetctl.providers.rundir.pieces import is_short, read_beginning, read_end,
 DIRECTORIES_KEPT_MAX = 1000
 # The last line of a traceback; see guest/library/fleetctl_llm_line.py.
 _TOO_MANY_FALLBACKS = re.compile(r"^fleetctl_llm\.TooManyFallbacks: .*\s*\Z", re.MULTILINE)
+AT_END = 1 << 62  # the offset of a look that asks how a run stands, and for nothing it reported
 BEGINNING_S = (
     5.0  # between the making of a journal and its first line; longer means that its supervisor died
 )

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
-from fleetctl.specs.blocks.template import Image
 from fleetctl.manifest.files.fence import fenced
+from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.content import content_of, template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import dump_spec

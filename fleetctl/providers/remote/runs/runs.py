@@ -28,7 +28,7 @@ from fleetctl.providers.remote.sandboxes.ends import Closings
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate, without_record
 from fleetctl.providers.rundir.journal import Journal, parse
 from fleetctl.providers.rundir.logs import LogReader
-from fleetctl.providers.rundir.reading import Runs, alive, describe, with_last_words
+from fleetctl.providers.rundir.reading import AT_END, Runs, alive, describe, with_last_words
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -293,7 +293,7 @@ class RemoteRuns:
         reader = LogReader(self.journals.directory(uid), ref.run)
 
         async def ended() -> bool:
-            [*seen] = await self.observe([replace(ref, uid=uid)])
+            [*seen] = await self.observe([replace(ref, uid=uid, journal_offset=AT_END)])
             return bool(seen) and isinstance(seen[0], Gone | Ended)
 
         async for data, at, eof in reader.tail(offset, ended, follow=follow):
