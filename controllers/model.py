@@ -234,14 +234,15 @@ class Saved:
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
     """What a run told of checkpoints since it was seen last. resumed: the step that it began from;
-    aside: sentences about what it moved out of the way; unmirrored: about what could not be copied
-    to the mirror, or brought back from it.
+    aside: sentences about what it moved out of the way; left: about what lies there and is not
+    looked after; unmirrored: about what could not be copied to the mirror, or brought back from it.
     """
 
     saved: tuple[Saved, ...] = ()
     resumed: int | None = None
     aside: tuple[str, ...] = ()
     unmirrored: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 NO_CHECKPOINTS = Checkpoints()
@@ -277,6 +278,7 @@ class Alive:
     checkpoints: Checkpoints = NO_CHECKPOINTS
     usage: Usage | None = None  # of its GPUs, where there is a new sample
     stragglers: tuple[str, ...] = ()  # sentences about nodes that fall behind the others
+    more: bool = False  # more of its journal is there than one look takes: it is due again at once
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,7 @@ OF_EVENTS = {
     "Applied": "A Source has made its objects equal to a commit.",
     "BackedUp": "A backup that the settings ask for is written, and was read back.",
     "CheckpointSetAside": "A checkpoint was moved away: unfinished, or newer than the one resumed.",
+    "CheckpointUnknown": "What lies there is no complete checkpoint of a known format; it stays.",
     "Resumed": "An attempt went on from a checkpoint.",
     "MirrorFailed": "A checkpoint could not be copied to `checkpoint.mirror`, or brought back.",
     "Straggler": "A node of an attempt falls behind the others.",

@@ -136,6 +136,7 @@ class Work:
     uncached: str = ""
     contents: dict[tuple[str, str], Content] = field(default_factory=dict)
     remarks: int = 0  # events that told what could not be read as metrics
+    left: set[str] = field(default_factory=set)  # sentences about checkpoints that stay, told once
     release_key: str = ""  # see controllers/depends/released.py; empty until it is asked for
 
     @property

@@ -22,7 +22,7 @@ PLACEHOLDER = "${checkpoint}"
 
 CheckpointFormat = Literal[
     "auto", "huggingface", "lightning", "dcp", "orbax", "deepspeed", "megatron", "skyrl",
-    "ray-train", "fleetctl",
+    "ray-train", "fleetctl", "none",
 ]  # fmt: skip
 
 
@@ -76,7 +76,7 @@ class Checkpoint(Spec):
     path: SandboxPath = Field(description="Absolute directory inside the sandbox, on a volume.")
     format: CheckpointFormat = Field(
         default="auto",
-        description="Whose files these are; default auto: told by what lies there.",
+        description="Whose files these are, or none; default auto: the first with a complete one.",
     )
     resume: Resume = Field(
         default="Latest", description="`Latest`, `None` or `step:N`; default Latest."

@@ -34,6 +34,20 @@ told = {
 }
 pathlib.Path(os.environ["FLEETCTL_RESULT"]).write_text(json.dumps(told))
 """
+# Four checkpoints of a layout that nobody knows, each written whole, and a crash.
+OF_ITS_OWN = """
+import os, pathlib
+top = pathlib.Path(os.environ["FLEETCTL_CHECKPOINT"])
+top.mkdir(exist_ok=True)
+there = sorted(one.name for one in top.iterdir() if not one.name.startswith("."))
+for step in (4, 8, 12, 16):
+    for name in (f"checkpoint-{step}", f"step-{step}", f"{step}"):
+        if name not in there:
+            (top / name).mkdir()
+            (top / name / "model.safetensors").write_text(name)
+print(*there, os.environ.get("FLEETCTL_RESUME_FROM"), flush=True)
+os.kill(os.getpid(), 9)
+"""
 HANGS = """
 import time
 def a_step_that_hangs():
@@ -69,12 +83,13 @@ class ProviderCheckpoints:
         assert (document["step"], document["state"]) == ("5", {"step": 5})
         assert seen.checkpoints.resumed == 5
         (aside,) = seen.checkpoints.aside
-        # A volume that cannot rename loses what is unfinished.
-        removed = aside.startswith("checkpoint `step-00000010` was removed: ")
+        # A volume that cannot rename keeps what is unfinished where it is.
+        stays = aside.startswith("checkpoint `step-00000010` could not be moved aside")
         moved = aside.startswith("checkpoint `step-00000010` was moved aside as")
-        assert removed or moved
-        left = ["step-00000005"] if removed else [".incomplete-step-00000010", "step-00000005"]
-        assert document["left"] == left
+        assert stays or moved
+        left = ["step-00000005", *(["step-00000010"] if stays else [])]
+        beside = [] if stays else [".incomplete-step-00000010"]
+        assert document["left"] == sorted([*beside, ".fleetctl-checkpoints.json", *left])
         missing = replace(asked, resume="step:7")
         try:
             seen = await world.run(goes_on, run="run-2", template_hash="h2", checkpoint=missing)
@@ -83,6 +98,28 @@ class ProviderCheckpoints:
         else:
             assert (seen.ok, seen.reason) == (False, "NoCheckpoint")
             assert seen.message.endswith("the newest are: 5")
+        await world.provider.remove_scratch("uid-1", keep_logs=False)
+        await world.provider.remove_volume(world.volume)
+
+    @story
+    async def test_checkpoints_of_a_layout_that_nobody_knows_stay_and_are_reported(
+        self, world: World
+    ) -> None:
+        await world.provider.ensure_volume(world.volume)
+        volumes = [{"name": world.volume, "mountPath": "/data-of-suite"}]
+        asked = CheckpointOrder(f"/data-of-suite/{world.volume}", "auto", "Latest")
+        work = command("python3", "-c", OF_ITS_OWN, volumes=volumes)
+        names = [
+            f"{what}{step}" for what in ("", "checkpoint-", "step-") for step in (4, 8, 12, 16)
+        ]
+        for number, told in enumerate((0, 1, 1)):
+            run, template = f"run-{number}", f"h{number}"
+            ref = await world.start(work, run=run, template_hash=template, checkpoint=asked)
+            seen = await world.ended(ref)
+            there = " ".join(sorted(names)) + " " if number else ""
+            await world.log_holds(ref, f"{there}None\n".encode())
+            assert seen.checkpoints.aside == ()
+            assert len(seen.checkpoints.left) == told
         await world.provider.remove_scratch("uid-1", keep_logs=False)
         await world.provider.remove_volume(world.volume)
 

@@ -57,7 +57,9 @@ class ProviderMetrics:
             " range(6000))\nwith open(os.environ['FLEETCTL_METRICS'], 'w') as file:\n"
             " file.writelines(f'{it}\\n' for it in lines)"
         )
-        seen = await world.run(command("python3", "-c", code))
+        ref = await world.start(command("python3", "-c", code))
+        assert await world.log(ref, follow=True) == b""  # which ends, although nobody takes it in
+        seen = await world.ended(ref)
         assert seen.ok and [one.step for one in seen.metrics] == list(range(6000))
 
     @story

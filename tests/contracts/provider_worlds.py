@@ -88,7 +88,25 @@ class World:
         return RunRef(order.run, order.sandbox, handle, 0, order.uid)
 
     async def see(self, ref: RunRef) -> Observation | None:
-        return next(iter(await self.provider.observe([ref])), None)
+        """With all that was reported since `ref`, which a provider may tell in pieces."""
+        pieces: list[Alive | Ended] = []
+        while True:
+            seen = next(iter(await self.provider.observe([ref])), None)
+            if not isinstance(seen, Alive | Ended):
+                return seen
+            pieces.append(seen)
+            if isinstance(seen, Ended) or not seen.more:
+                break
+            ref = replace(ref, journal_offset=seen.journal_offset)
+        if len(pieces) == 1:
+            return seen
+        saved = tuple(one for it in pieces for one in it.checkpoints.saved)
+        return replace(
+            seen,
+            metrics=tuple(one for it in pieces for one in it.metrics),
+            remarks=tuple(one for it in pieces for one in it.remarks),
+            checkpoints=replace(seen.checkpoints, saved=saved),
+        )
 
     async def until(
         self, ref: RunRef, fits: Callable[[Observation], bool], what: str

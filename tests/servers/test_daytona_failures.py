@@ -142,6 +142,25 @@ def test_4_a_start_whose_answer_is_lost_begins_the_work_once(
     on_daytona(tale)
 
 
+@pytest.mark.parametrize("code", [137, 127])
+def test_4_a_first_command_that_ends_without_a_word_is_sent_again(
+    on_daytona: Play, tally: Tally, code: int
+) -> None:
+    """Killed before its latch, for want of memory or on a full disk."""
+
+    async def tale(fleet: Fleet) -> None:
+        path = "/toolbox/*/process/execute"
+        body = {"exitCode": code, "result": ""}
+        fleet.emulator.fault(method="POST", path=path, status=200, body=body, count=3)
+        fleet.apply({"python": tally.python("SUBMIT(done=True)")}, **FOUR)
+        await fleet.phase("Succeeded")
+        assert tally.begun == EACH_OF_FOUR_ONCE
+        assert len(fleet.made()) == 4
+        assert fleet.live() == []
+
+    on_daytona(tale)
+
+
 # -- 5: sandboxes that are stuck -------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from fleetctl.controllers.model import Run, RunState
 from tests.simulation.objects import Expect, Spec, Wanted
 from tests.simulation.scenario import Scenario, apply, make
 from tests.simulation.scene import Check, Scene
-from tests.simulation.shelf import PATH
+from tests.simulation.shelf import FOREIGN, PATH
 from tests.simulation.snapshot import spec
 from tests.simulation.world import FAILS_ALWAYS
 
@@ -87,4 +87,15 @@ def _highest(scene: Scene, run: Run) -> int:
     return max((one.step for one in saved), default=-1)
 
 
-SAVING_CHECKS: tuple[Check, ...] = (resumes_what_is_whole, counts_from_progress)
+def leaves_what_is_not_its_own(scene: Scene) -> Iterator[str]:
+    """Checkpoints of another program lie where they were, under their names."""
+    for (uid, index), shelf in scene.world.shelves.items():
+        for path in FOREIGN.keys() - shelf.files.keys():
+            yield f"`{path}` of another program is gone from index {index} of {uid}"
+
+
+SAVING_CHECKS: tuple[Check, ...] = (
+    resumes_what_is_whole,
+    counts_from_progress,
+    leaves_what_is_not_its_own,
+)

@@ -9,30 +9,37 @@ from dataclasses import dataclass, field
 
 from fleetctl.controllers.model import CheckpointOrder, Saved
 from fleetctl.guest.checkpoints.disk import DIRECTORY
-from fleetctl.guest.checkpoints.formats import MARKER, format_of
+from fleetctl.guest.checkpoints.formats import ASIDE, BACK, MARKER, format_of
 from fleetctl.guest.checkpoints.prepare import choose
 from fleetctl.providers.contract.base import RunRequest
 
 PATH = "/ckpt/run"
 STEP = 10  # between two checkpoints
+# Whole checkpoints of another program, whose names are like those that are saved here.
+FOREIGN = {f"step-{step:08d}/weights.bin": b"whole" for step in (15, 1_000_000)}
 
 
 @dataclass(slots=True)
 class Shelf:
-    """The directory of one unit: its files by path, and the steps whose files were all written."""
+    """The directory of one unit: its files by path, the steps whose files were all written, and
+    what was being written when an attempt ended.
+    """
 
-    files: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=lambda: dict(FOREIGN))
     whole: set[int] = field(default_factory=set)
+    writing: set[str] = field(default_factory=set)
 
     def begin(self, order: CheckpointOrder) -> int | None:
         """The step that an attempt goes on from; what misleads is gone then."""
         kind = format_of(self, order.format)
         if kind is None or order.resume == "None":
             return None
-        resumed, misleading = choose(kind.find(self), None, order.below, anew=order.anew)
-        for one in misleading:
-            self._remove(one.name)
-        return resumed.step if resumed is not None else None
+        found = kind.find(self)
+        choice = choose(found, None, order.below, anew=order.anew, writing=self.writing)
+        for one in (*choice.back, *choice.aside):
+            self._move(one.name, f"{BACK if one.complete else ASIDE}{one.name}")
+        self.writing.clear()
+        return choice.resumed.step if choice.resumed is not None else None
 
     def save(self, step: int, *, whole: bool) -> None:
         """whole: else a kill came before the marker."""
@@ -42,6 +49,14 @@ class Shelf:
         if whole:
             self.files[f"{name}/{MARKER}"] = b'{"files": {"model": [7, null]}}'
             self.whole.add(step)
+        else:
+            self.writing.add(name)
+
+    def _move(self, name: str, target: str) -> None:
+        self.files = {
+            f"{target}/{path[len(name) + 1 :]}" if path.startswith(f"{name}/") else path: it
+            for path, it in self.files.items()
+        }
 
     def _remove(self, name: str) -> None:
         self.files = {

@@ -46,7 +46,8 @@ class Sight:
     asked yet. read: the commit that is read and not kept yet. read_generation: of the Source, as
     the reading had it; looked_generation: as the last look had it. looked_at_s: the end of the last
     round; NEVER_S: of none. failures: rounds in a row. held: what is read waits for consent.
-    nudged: something that it waited for changed.
+    nudged: something that it waited for changed. request: the last one by hand; allowed: whether it
+    consents to what is read.
     """
 
     tip: str = ""
@@ -59,6 +60,7 @@ class Sight:
     held: bool = False
     nudged: bool = False
     request: str = ""
+    allowed: bool = False
     drifted: bool = False
 
 
@@ -80,7 +82,9 @@ def decide(
         return Decision(Step.BUSY, why="an answer is on its way")
     asked = sight.request != memory.request
     ready = bool(sight.read) and sight.read_generation == generation
-    if ready and sight.tip in ("", sight.read) and (sight.nudged or not sight.held or asked):
+    # Who asks without consent asks for what is newest now: that is looked at first.
+    answers = asked and (sight.allowed or bool(sight.tip))
+    if ready and sight.tip in ("", sight.read) and (sight.nudged or not sight.held or answers):
         return Decision(Step.KEEP, why=f"{sight.read} is read")
     if sight.tip and not (ready and sight.held and sight.tip == sight.read):
         if sight.tip != memory.applied:

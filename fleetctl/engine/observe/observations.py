@@ -60,6 +60,8 @@ class Observations:
         if not isinstance(seen, Gone):
             self._records.remarked(work, run, seen.remarks)
             self._records.saved(work, run, seen.checkpoints)
+        if isinstance(seen, Alive) and seen.more:
+            self._look_later(run.name, state.clock.now_s())
         call = track.calls.get(run.name)
         bound_s = state.providers[observed.provider].contract.visibility_bound_s
         appeared_at_s = call.appeared_at_s if call else state.started_at_s

@@ -171,6 +171,10 @@ class Records:
         what = f"{unit} {run.index} attempt {run.attempt}"
         for text in checkpoints.aside:
             self._state.say(uid, "CheckpointSetAside", f"{what}: {text}", kind="Warning")
+        fresh = [text for text in checkpoints.left if text not in work.left]
+        work.left.update(fresh[: REMARKS_MAX - len(work.left)])
+        for text in fresh:
+            self._state.say(uid, "CheckpointUnknown", f"{what}: {text}", kind="Warning")
         for text in checkpoints.unmirrored:
             self._state.say(uid, "MirrorFailed", f"{what}: {text}", kind="Warning")
         order = work.controller.checkpoint(work.history, run.index)

@@ -105,6 +105,9 @@ def _looked_for(
     for text in beginning.remarks:
         os.write(1, f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
         tell({"e": "aside", "message": text})
+    for text in beginning.left:
+        os.write(1, f"fleetctl: {text}\n".encode("utf-8", "backslashreplace"))
+        tell({"e": "left", "message": text})
     found = beginning.resumed
     if found is None:
         return None

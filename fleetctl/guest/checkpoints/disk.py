@@ -95,6 +95,21 @@ class Disk:
                 break
         return total
 
+    def newest_at(self, name: str) -> int:
+        """When anything of a file or below a directory was last written, in ns; 0 for nothing."""
+        newest, count = self.changed_at(name), 0
+        for directory, names, files in os.walk(self.at(name)):
+            for one in (*names, *files):
+                count += 1
+                try:
+                    about = os.lstat(os.path.join(directory, one))
+                except OSError:
+                    continue
+                newest = max(newest, about.st_mtime_ns)
+            if count > FILES_MAX:
+                break
+        return newest
+
     def at(self, name: str) -> str:
         return os.path.join(self.path, name) if name else self.path
 

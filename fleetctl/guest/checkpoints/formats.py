@@ -30,7 +30,8 @@ if TYPE_CHECKING:
         def sha256(self, name: str) -> str: ...
 
 
-AUTO = "auto"
+AUTO, NONE = "auto", "none"  # the first that is proven; and nobody looks
+ALIKE = r"(?!events\.)[^.].*\d.*|\d.*|[^.].*\.(?:ckpt|pt|pth|pkl|bin|safetensors|npz|orbax)"
 MARKER = "_COMPLETE.json"  # of our own format; written last, so that no rename is needed
 MARKS = (MARKER, "trainer_state.json", ".metadata", "_CHECKPOINT_METADATA")  # in a directory
 ASIDE, BACK = ".incomplete-", ".stepped-back-"  # begin the names of what was moved out of the way
@@ -118,26 +119,25 @@ class Format:
 
 
 def format_of(view: View, wanted: str = AUTO) -> Optional[Format]:
-    """The format of that name; for `auto` the first that fits what is there, None for none yet."""
+    """The format of that name; for `auto` the first of which a complete checkpoint is there, since
+    names alone are shared by programs that mark nothing. None for none yet, and for `none`.
+    """
+    if wanted == NONE:
+        return None
     if wanted != AUTO:
         return next(one for one in FORMATS if one.name == wanted)
     names = view.names()
     # Two name their directories alike: what tells them apart is their tracker.
     tracked = [one for one in FORMATS if one.tracker in names]
-    return next((one for one in (*tracked, *FORMATS) if _fits(one, view, names)), None)
+    every = (*tracked, *(one for one in FORMATS if one not in tracked))
+    return next((one for one in every if any(it.complete for it in one.find(view))), None)
 
 
-def _fits(one: Format, view: View, names: dict[str, int]) -> bool:
-    matching = [
-        name
-        for name, size in names.items()
-        if one.match(name) and (size == DIRECTORY) is one.directory
-    ]
-    if one.name == "dcp":
-        return any(_is_dcp(view.names(name)) for name in matching)
-    if one.name == "ray-train":
-        return RAY_SNAPSHOT in names
-    return bool(matching)
+def unknown(view: View) -> list[str]:
+    """Names that are like those of checkpoints; to be asked where no format is known."""
+    import re
+
+    return sorted(name for name in view.names() if re.fullmatch(ALIKE, name))
 
 
 # -- when one is complete: "" or what is missing ---------------------------------------------------
@@ -168,10 +168,6 @@ def _lightning(view: View, name: str) -> str:
 
 def _dcp(view: View, name: str) -> str:
     return "" if ".metadata" in view.names(name) else "`.metadata` is missing"
-
-
-def _is_dcp(inside: dict[str, int]) -> bool:
-    return ".metadata" in inside or any(one.endswith(".distcp") for one in inside)
 
 
 def _orbax(view: View, name: str) -> str:

@@ -1,7 +1,8 @@
 """While a program runs: a new complete checkpoint is made durable, then told.
 
-One look is a listing of names and of each new entry's marker. Called once a second by whoever keeps
-the run, as one of its followers.
+One look is a listing of names and of each new entry's marker, and writes down which incomplete ones
+have changed since the last look: those alone may be set aside by the next attempt, see prepare.py.
+Called once a second by whoever keeps the run, as one of its followers.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import time
 
 from fleetctl.guest.checkpoints.disk import Disk
-from fleetctl.guest.checkpoints.formats import MARKS, format_of
+from fleetctl.guest.checkpoints.formats import ASIDE, MARKS, format_of
 from fleetctl.guest.checkpoints.keeping import superfluous
+from fleetctl.guest.checkpoints.notebook import notebook_of
 from fleetctl.guest.checkpoints.prepare import remove
 
 TYPE_CHECKING = False
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional
 
     Version = tuple[int, int]  # of one checkpoint: differs when it was written anew
+    Extent = tuple[int, int]  # of an incomplete one, bytes and time: differs while it is written
 
     from fleetctl.guest.checkpoints.formats import Format, Found
     from fleetctl.guest.checkpoints.mirror import Mirror
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     Commit = Callable[[Callable[[str], None]], None]
 
 MESSAGE_CHARACTERS_MAX = 1024
+NEVER = (-1, 0)  # the extent of what was not there
 REST = 20  # times what a look took: volumes that answer slowly are asked more rarely
 
 
@@ -50,13 +54,17 @@ class Watch:
         self._commit, self._say, self._clock = commit, say, clock
         self._mirror = mirror
         self._known: dict[str, Version] = {}
+        self._writing: set[str] = set()
+        self._extents: Optional[dict[str, Optional[Extent]]] = None  # at the last look
         self._begun: dict[str, float] = {}  # when one was seen first, while it was incomplete
         self._format: Optional[Format] = None
         self._untold: list[dict[str, Any]] = []
         self._committing = self._over = False
         self._rest_until_s = 0.0
         self.count = 0  # how many were seen to be published
-        for one in self._look():
+        there = self._look()
+        self._note_writing(there)
+        for one in there:
             if one.complete:
                 self._known[one.name] = self._version(one)
                 self._copy(one.name, one.step)  # an end may have come in between
@@ -67,10 +75,9 @@ class Watch:
         if event.get("e") == "resumed" and isinstance(step, int) and isinstance(path, str):
             self.resumed = {"step": step, "path": path}
             return journal.note("resumed", self.resumed)
-        if event.get("e") == "aside" and isinstance(message, str):
-            return journal.note("aside", {"message": message[:MESSAGE_CHARACTERS_MAX]})
-        if event.get("e") == "unmirrored" and isinstance(message, str):
-            return journal.note("unmirrored", {"message": message[:MESSAGE_CHARACTERS_MAX]})
+        kind = event.get("e")
+        if kind in ("aside", "left", "unmirrored") and isinstance(message, str):
+            return journal.note(kind, {"message": message[:MESSAGE_CHARACTERS_MAX]})
         return False
 
     def take(self, journal: Journal, *, whole: bool = False) -> bool:
@@ -107,7 +114,11 @@ class Watch:
 
     def _take(self, journal: Journal, *, whole: bool) -> bool:
         now_s = self._clock()
-        for one in self._look() if whole or now_s >= self._rest_until_s else ():
+        due = whole or now_s >= self._rest_until_s
+        there = self._look() if due else []
+        if due:
+            self._note_writing(there)
+        for one in there:
             version = self._version(one)
             if not one.complete:
                 self._begun.setdefault(one.name, now_s)
@@ -176,6 +187,26 @@ class Watch:
             self._format = format_of(self._disk, self._asked["format"])
         return self._format.find(self._disk) if self._format is not None else []
 
+    def _note_writing(self, there: list[Found]) -> None:
+        """Write down what has changed since the last look and is incomplete yet. While no format is
+        known, nothing is, and names are all that is kept of it.
+        """
+        disk, before = self._disk, self._extents
+        names = [one.name for one in there if not one.complete]
+        self._extents = {name: (disk.bytes_of(name), disk.newest_at(name)) for name in names}
+        if self._format is None:
+            self._extents = dict.fromkeys(disk.names())
+        if before is None:  # it was there before, whoever wrote it
+            return
+        writing = {
+            name for name in names if before.get(name, NEVER) not in (None, self._extents[name])
+        }
+        if writing != self._writing:
+            self._writing = writing
+            notebook = notebook_of(disk, self._asked["owner"])
+            notebook.writing = writing
+            notebook.save(disk)
+
     def _version(self, one: Found) -> Version:
         """Tells versions of a checkpoint apart by its marker's time: one that is written anew is
         new.
@@ -198,3 +229,15 @@ class Watch:
         for step in superfluous(list(steps), keep["last"], keep["every"], resumed):
             remove(self._disk, steps[step])
             self._known.pop(steps[step], None)
+        self._thin_what_was_set_aside()
+
+    def _thin_what_was_set_aside(self) -> None:
+        """What this run left unfinished would fill the volume: `keep` is of it, too."""
+        notebook = notebook_of(self._disk, self._asked["owner"])
+        if not notebook.moved:
+            return
+        for name in notebook.moved:
+            if name.startswith(ASIDE):
+                remove(self._disk, name)
+        notebook.moved = []
+        notebook.save(self._disk)

@@ -4,6 +4,7 @@ its own, run beside the training by guest/checkpoints/mirror.py; prints one line
     python -c THIS copy URL DIRECTORY '{"name": ..., "step": ..., "last": [...], "tracker": ...}'
     python -c THIS restore URL DIRECTORY '{"step": null}'
 
+Nothing that lies in DIRECTORY is written over, unless an earlier `restore` was interrupted there.
 A listing beside the copy, `NAME.mirrored.json`, is written when all of it is there: what has none
 was never finished. It says in which order files come back, so that markers come last there, too.
 """
@@ -14,6 +15,7 @@ import sys
 from typing import Any, Dict, List
 
 LISTING = ".mirrored.json"
+RESTORING = ".restoring-"  # begins the name of a file that is there while a copy comes back
 
 
 def copy(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[str, Any]:
@@ -60,8 +62,48 @@ def restore(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[s
         whole = [one for one in whole if one["step"] == asked["step"]]
     if not whole:
         return {}
-    newest = max(whole, key=lambda one: one["step"])
-    for file, size in newest["files"].items():
+    free = [one for one in whole if not _in_the_way(directory, one)]
+    if not free:
+        shown = ", ".join(f"`{one['name']}`" for one in whole[:3])
+        raise ValueError(f"{shown}: would be written over what is in the directory")
+    newest = max(free, key=lambda one: one["step"])
+    name, tracker = newest["name"], newest["tracker"]
+    begun = os.path.join(directory, RESTORING + os.path.basename(name))
+    with open(begun, "w", encoding="ascii"):
+        pass
+    _fetch(fs, root, directory, newest["files"])
+    if tracker:
+        _track(directory, os.path.basename(tracker[0]), tracker[1])
+    os.unlink(begun)
+    return {"step": newest["step"], "name": name}
+
+
+def _in_the_way(directory: str, copy: Dict[str, Any]) -> bool:
+    """Whether a copy would be written over what is there, and no interrupted `restore` left."""
+    name = copy["name"]
+    if os.path.exists(os.path.join(directory, RESTORING + os.path.basename(name))):
+        return False
+    return os.path.lexists(os.path.join(directory, name))
+
+
+def _track(directory: str, name: str, text: str) -> None:
+    """Let the tracker name what came back; its text of before is kept beside it."""
+    place = kept = os.path.join(directory, name)
+    if os.path.islink(place):
+        raise ValueError(f"`{name}` is a link, and would be written through")
+    number = 1
+    while os.path.lexists(place) and os.path.lexists(kept):
+        kept = os.path.join(directory, f".stepped-back-{name}" + (f".{number}" * (number > 1)))
+        number += 1
+    if kept != place:
+        with open(place, "rb") as before, open(kept, "xb") as file:
+            file.write(before.read())
+    with open(place, "w", encoding="ascii") as file:
+        file.write(text)
+
+
+def _fetch(fs: Any, root: str, directory: str, files: Dict[str, int]) -> None:
+    for file, size in files.items():
         target = os.path.normpath(os.path.join(directory, file))
         if not target.startswith(os.path.join(os.path.normpath(directory), "")):
             raise ValueError(f"`{file}` would be outside of the directory")
@@ -69,12 +111,6 @@ def restore(fs: Any, root: str, directory: str, asked: Dict[str, Any]) -> Dict[s
         fs.get_file(f"{root}/{file}", target)
         if os.path.getsize(target) != size:
             raise ValueError(f"`{file}` is not as long as it was")
-    if newest["tracker"]:
-        name, text = newest["tracker"]
-        place = os.path.join(directory, os.path.basename(name))
-        with open(place, "w", encoding="ascii") as tracker:
-            tracker.write(text)
-    return {"step": newest["step"], "name": newest["name"]}
 
 
 def main(verb: str, url: str, directory: str, asked: str) -> None:

@@ -42,6 +42,7 @@ def wrong(spec: Spec) -> Iterator[Finding]:
         yield from _unheard(spec)
         yield from _unmirrored(spec)
         yield from _unwatched(spec)
+        yield from _unknown(spec)
 
 
 def _unsaved(spec: TrainingRunSpec) -> Iterator[Finding]:
@@ -126,16 +127,32 @@ def _unwatched(spec: TrainingRunSpec) -> Iterator[Finding]:
     checkpoint = spec.checkpoint
     if checkpoint is None or not spec.template.is_function:
         return
+    for name in _asked(checkpoint):
+        at = ("spec", "checkpoint", name)
+        message = " has no effect: fleetctl does not manage the checkpoints of a function"
+        hint = f"use `runtime: sandbox`; or leave `{name}` out, and let the program resume itself"
+        yield Finding(at, at, message, hint)
+
+
+def _unknown(spec: TrainingRunSpec) -> Iterator[Finding]:
+    """With `format: none` nobody knows which checkpoints there are."""
+    checkpoint = spec.checkpoint
+    if checkpoint is None or checkpoint.format != "none" or spec.template.is_function:
+        return
+    asked = [name for name in _asked(checkpoint) if name != "format"]
+    for name in [*asked, *(["mirror"] if checkpoint.mirror else [])]:
+        at = ("spec", "checkpoint", name)
+        message = " has no effect: with `format: none` nobody looks at the checkpoints"
+        hint = f"leave `{name}` out, and let the program resume itself; or name the format"
+        yield Finding(at, at, message, hint)
+
+
+def _asked(checkpoint: Checkpoint) -> list[str]:
+    """Fields that say something else than they do when they are left out."""
     usual = Checkpoint(path=checkpoint.path)
     asked = [
         name
         for field, name in _WATCHED.items()
         if getattr(checkpoint, field) != getattr(usual, field)
     ]
-    if checkpoint.resume.startswith("step:"):
-        asked.append("resume")
-    for name in asked:
-        at = ("spec", "checkpoint", name)
-        message = " has no effect: fleetctl does not manage the checkpoints of a function"
-        hint = f"use `runtime: sandbox`; or leave `{name}` out, and let the program resume itself"
-        yield Finding(at, at, message, hint)
+    return [*asked, *(["resume"] if checkpoint.resume.startswith("step:") else [])]

@@ -49,7 +49,7 @@ def read_documents(
     foreign: list[str] | None = None,
 ) -> list[Document]:
     """Files, directories (their *.yaml, *.yml and *.json, sorted, not hidden), addresses, and `-`
-    for stdin.
+    for stdin. With stdin a person names them, and may name a pipe; else they are regular files.
 
     recursive: also of the directories below. may_be_empty: a directory without any is not an error.
     foreign: gets the files of directories that are of other tools, which are left out.
@@ -65,7 +65,7 @@ def read_documents(
             others = foreign if foreign is not None else []
             found.extend(_directory(path, recursive, may_be_empty, others))
         else:
-            found.append(_file(path))
+            found.append(_file(path, piped=stdin is not None))
     return found
 
 
@@ -145,10 +145,10 @@ def _fetched(address: str) -> Document:
     return _document(address, io.BytesIO(data), Path.cwd())
 
 
-def _file(path: str) -> Document:
+def _file(path: str, *, piped: bool = False) -> Document:
     try:
         fence.check(path)
-        with Path(path).open("rb") as stream:
+        with Path(path).open("rb") if piped else fence.open_regular(path) as stream:
             size = os.fstat(stream.fileno())
             if stat.S_ISREG(size.st_mode) and size.st_size > FILE_BYTES_MAX:
                 return _too_large(path)
@@ -197,7 +197,7 @@ def _refused(path: str, why: str, *, hint: str = "") -> Document:
 
 
 def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, fence.Outside):
+    if isinstance(error, fence.Outside | fence.NotRegular):
         return fence.reason(error)
     if isinstance(error, OSError) and error.errno is not None:
         return (

@@ -37,6 +37,7 @@ from fleetctl.specs.kinds.registry import kind_called
 from fleetctl.specs.kinds.sweep import SearchFile
 from fleetctl.specs.values.packages import OUTSIDE, is_inside, split_options, with_options
 
+OUTSIDE_IT = fence.reason(fence.Outside())
 FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
 
 # These stand in for what could not be read, so that everything else is still checked.
@@ -112,6 +113,9 @@ def _source(spec: dict[str, Any], directory: str, included: Included) -> None:
     if not isinstance(path, str) or not path or "\0" in path:
         return
     source["path"] = _as_written(written)
+    if not fence.inside(path):
+        included.findings.append(Finding(here, here, f" is {value_text(written)}; {OUTSIDE_IT}"))
+        return
     included.origin = path
     if not fence.inside(path):
         message = f" is {value_text(written)}; it lies outside of the repository"
@@ -196,11 +200,16 @@ def _listed(
     return []
 
 
-def _values(spec: dict[str, Any], document: Document, included: Included) -> None:  # noqa: ARG001
+def _values(spec: dict[str, Any], document: Document, included: Included) -> None:
     """Files whose content is read when a run starts: only where they are is told."""
-    if isinstance(spec.get("fromFile"), dict):
-        for name, path in spec["fromFile"].items():
-            spec["fromFile"][name] = _absolute(path, document.dir)
+    if not isinstance(spec.get("fromFile"), dict):
+        return
+    for name, path in spec["fromFile"].items():
+        spec["fromFile"][name] = whole = _absolute(path, document.dir)
+        if isinstance(whole, str) and whole and "\0" not in whole and not fence.inside(whole):
+            here: Path = ("spec", "fromFile", name)
+            message = f" is {value_text(path)}; {OUTSIDE_IT}"
+            included.findings.append(Finding(here, here, message))
 
 
 def _search(spec: dict[str, Any], document: Document, included: Included) -> None:

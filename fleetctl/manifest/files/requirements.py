@@ -8,12 +8,12 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from fleetctl.manifest.files import fence
 from fleetctl.specs.values.packages import INDEX_OPTION, LOCAL, with_digest
 
 LINES_MAX = 10_000
+BYTES_MAX = 1024 * 1024
 NESTED_MAX = 8  # files that name files
 _NAMED = re.compile(r"(?:-r|--requirement)(?:\s+|=)?(?P<file>\S.*)")
 _DIRECTORY = re.compile(
@@ -59,8 +59,11 @@ def read_requirements(
         raise RequirementsError("it lies outside of the repository", file=path)
     read.append(absolute)
     try:
-        fence.check(absolute)
-        text = Path(absolute).read_text(encoding="utf-8-sig")
+        with fence.open_regular(absolute) as file:
+            data = file.read(BYTES_MAX + 1)
+        if len(data) > BYTES_MAX:
+            raise RequirementsError(f"it is larger than {BYTES_MAX // 1024} KiB", file=path)
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise RequirementsError(f"it cannot be read: {fence.reason(error)}", file=path) from error
     except UnicodeDecodeError as error:
@@ -126,8 +129,7 @@ def told_by_content(entry: object, read: list[str]) -> object:
     if match is None or match["digest"] is not None:
         return entry
     try:
-        fence.check(match["path"])
-        with Path(match["path"]).open("rb") as file:
+        with fence.open_regular(match["path"]) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, ValueError):
         return entry

@@ -48,8 +48,7 @@ def read_rows(path: str) -> list[Row]:
 
 
 def _text(path: str) -> str:
-    fence.check(path)
-    with Path(path).open("rb") as stream:
+    with fence.open_regular(path) as stream:
         data = stream.read(ROWS_BYTES_MAX + 1)
     if len(data) > ROWS_BYTES_MAX:
         raise ValueError(f"it is larger than {ROWS_BYTES_MAX // 1024**2} MiB")

@@ -138,7 +138,7 @@ class RunRequest:
         """
         fields: dict[str, object] = {}
         if self.checkpoint is not None:
-            fields["checkpoint"] = self.checkpoint.order()
+            fields["checkpoint"] = {**self.checkpoint.order(), "owner": self.uid}
         if self.progress is not None:
             fields["progress"] = asdict(self.progress)
         files = library(

@@ -42,7 +42,7 @@ from fleetctl.providers.local.runs.supervisors import Supervisors
 from fleetctl.providers.paths import make_private
 from fleetctl.providers.rundir.journal import Journal
 from fleetctl.providers.rundir.logs import LogReader
-from fleetctl.providers.rundir.reading import Runs, describe, with_last_words
+from fleetctl.providers.rundir.reading import AT_END, Runs, describe, with_last_words
 from fleetctl.specs.blocks.nodes import nodes_of
 from fleetctl.specs.blocks.template import Template
 
@@ -108,7 +108,7 @@ class LocalProvider:
     async def _start(self, request: RunRequest) -> str:
         name = supervisor_name(request.uid, request.template_hash)
         for _ in range(START_TRIES):
-            if (begun := self._runs.read(request.uid, request.run)) is not None:
+            if (begun := self._runs.begun(request.uid, request.run)) is not None:
                 _must_be_the_same(request, begun.mark)
                 return begun.supervisor or f"{name}/"
             try:
@@ -152,7 +152,8 @@ class LocalProvider:
         reader = LogReader(self._runs.directory(uid), ref.run)
 
         async def ended() -> bool:
-            return isinstance(await self._observe(replace(ref, uid=uid)), Gone | Ended)
+            whole = replace(ref, uid=uid, journal_offset=AT_END)
+            return isinstance(await self._observe(whole), Gone | Ended)
 
         async for data, at, eof in reader.tail(offset, ended, follow=follow):
             yield LogChunk(data, at, eof=eof)
@@ -266,7 +267,7 @@ class LocalProvider:
 
     async def _observe(self, ref: RunRef) -> Observation | None:
         uid = ref.uid or uid_of(ref.handle)
-        seen = self._runs.read(uid, ref.run, ref.journal_offset)
+        seen = await self._runs.look(uid, ref.run, ref.journal_offset)
         if seen is None:
             return Gone(ref.run, time.time())
         handle = ref.handle or seen.supervisor or self._handle(uid, ref.run)
@@ -279,9 +280,10 @@ class LocalProvider:
         gone = await self._supervisors.is_gone(name, token)
         if seen.ending is None and gone:
             # Its end may have been written between the two looks.
-            seen = self._runs.read(uid, ref.run, ref.journal_offset) or seen
-            if seen.ending is None:
+            seen = await self._runs.look(uid, ref.run, ref.journal_offset) or seen
+            if seen.ending is None and not seen.tells:
                 return Gone(ref.run, time.time())
+            seen = replace(seen, more=seen.ending is None)  # what it told before counts, too
         self._supervisors.watch(name, ref.run)
         return self._told(uid, seen, describe(ref, seen, handle, sandbox_open=not gone))
 
@@ -291,11 +293,11 @@ class LocalProvider:
 
     def _handle(self, uid: str, run: str) -> str:
         """The handle that a run's supervisor wrote down; "" when there is none."""
-        begun = self._runs.read(uid, run)
+        begun = self._runs.begun(uid, run)
         return begun.supervisor if begun is not None else ""
 
     async def _is_live(self, uid: str, run: str) -> bool:
-        seen = await self._observe(RunRef(run, run, "", 0, uid))
+        seen = await self._observe(RunRef(run, run, "", AT_END, uid))
         return not isinstance(seen, Gone) and not (
             isinstance(seen, Ended) and not seen.sandbox_open
         )

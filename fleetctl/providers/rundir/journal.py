@@ -1,15 +1,15 @@
 """Reads a run's journal: JSON lines that only grow, from any byte offset that fell on a line's end.
 
 Used by every provider whose guest or supervisor writes one. Pure; it opens nothing. Events:
-`started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `services`, `result`, `ended`,
-`closed` (the sandbox that the run left open is closed). A guest without Python writes `metrics` and
-a `result` that nobody has looked at; see raw_events.py.
+`started`, `metric`, `remark`, `checkpoint`, `resumed`, `aside`, `left`, `services`, `result`,
+`ended`, `closed` (the sandbox that the run left open is closed). A guest without Python writes
+`metrics` and a `result` that nobody has looked at; see raw_events.py.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -58,6 +58,12 @@ class Journal:
     ending: Ending | None = None
     garbage_lines: int = 0
     raw: bool = False  # what its end means, only all of the journal can tell
+    more: bool = False  # whole lines stand behind this piece; then it has no end yet
+
+    @property
+    def tells(self) -> bool:
+        """Whether something in it must not be lost with the run."""
+        return self.more or bool(self.metrics or self.remarks or self.checkpoints.saved)
 
 
 @dataclass(slots=True)
@@ -76,6 +82,7 @@ class _Read:
     saved: list[Saved] = field(default_factory=list)
     resumed: int | None = None
     aside: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
     unmirrored: list[str] = field(default_factory=list)
     stragglers: list[str] = field(default_factory=list)
     usage: Usage | None = None
@@ -120,6 +127,17 @@ def parse(data: bytes, offset: int = 0) -> Journal:
     )
 
 
+def raw_remark(lines: Iterable[bytes]) -> str:
+    """What is wrong with metrics that a guest handed on as they were, in all `lines` of them."""
+    count, first = 0, ""
+    for line in lines:
+        read = _Read()
+        event = _event(line)
+        if event is not None and _take(read, event) and read.wrong:
+            count, first = count + len(read.wrong), first or read.wrong[0]
+    return remark(count, first) if count else ""
+
+
 def _event(line: bytes) -> Mapping[str, Any] | None:
     try:
         event = json.loads(line)
@@ -149,6 +167,8 @@ def _take(read: _Read, event: Mapping[str, Any]) -> bool:
                 read.resumed = int(event["step"])
             case "aside":
                 read.aside.append(str(event["message"]))
+            case "left":
+                read.left.append(str(event["message"]))
             case "unmirrored":
                 read.unmirrored.append(str(event["message"]))
             case "services":
@@ -212,10 +232,14 @@ def _saved(event: Mapping[str, Any]) -> Saved:
 
 
 def _checkpoints(read: _Read) -> Checkpoints:
-    if not read.saved and read.resumed is None and not read.aside and not read.unmirrored:
-        return NO_CHECKPOINTS
-    aside, unmirrored = tuple(read.aside), tuple(read.unmirrored)
-    return Checkpoints(tuple(read.saved), read.resumed, aside, unmirrored)
+    found = Checkpoints(
+        tuple(read.saved),
+        read.resumed,
+        tuple(read.aside),
+        tuple(read.unmirrored),
+        tuple(read.left),
+    )
+    return NO_CHECKPOINTS if found == NO_CHECKPOINTS else found
 
 
 def _metrics(event: Mapping[str, Any]) -> list[Metric]:
@@ -233,14 +257,14 @@ def _metrics(event: Mapping[str, Any]) -> list[Metric]:
 def _judged(ending: Ending, read: _Read) -> Ending:
     """What a guest that cannot read JSON says of an end, with what there is to say of its files.
 
-    A run whose result cannot be kept has failed, whatever the guest thought.
+    A run whose result cannot be kept has failed, whatever the guest thought. Of its metrics see
+    `raw_remark`.
     """
     if not read.raw or not ending.ok:
         return ending
     if read.problem:
         return replace(ending, ok=False, reason="ResultInvalid", message=read.problem)
-    wrong = remark(len(read.wrong), read.wrong[0]) if read.wrong else ""
-    return replace(ending, message="; ".join(filter(None, (read.changed, wrong))))
+    return replace(ending, message=read.changed)
 
 
 def _ending(event: Mapping[str, Any]) -> Ending:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import asyncio
 import re
-import stat
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +12,15 @@ from fleetctl.controllers.model import Alive, Ended, Observation
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.paths import RUNS, checked, jobs_dir, journal_path
-from fleetctl.providers.rundir.journal import Ending, Journal, parse
+from fleetctl.providers.rundir.journal import Ending, Journal
 from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.providers.rundir.missing import with_module_hint
+from fleetctl.providers.rundir.pieces import is_short, read_beginning, read_end, read_piece
 
 DIRECTORIES_KEPT_MAX = 1000
-TAIL_BYTES = 16 * 1024  # the last event of a journal is shorter
 # The last line of a traceback; see guest/library/fleetctl_llm_line.py.
 _TOO_MANY_FALLBACKS = re.compile(r"^fleetctl_llm\.TooManyFallbacks: .*\s*\Z", re.MULTILINE)
+AT_END = 1 << 62  # the offset of a look that asks how a run stands, and for nothing it reported
 BEGINNING_S = (
     5.0  # between the making of a journal and its first line; longer means that its supervisor died
 )
@@ -42,34 +42,35 @@ class Runs:
         return found
 
     def read(self, uid: str, run: str, offset: int = 0) -> Journal | None:
-        """The journal from `offset`, with the end of the run wherever it stands; None when there is
-        none.
-        """
+        """A piece of the journal from `offset`; see pieces.py. None when there is no journal."""
+        return read_piece(self._path(uid, run), offset) if uid else None
+
+    async def look(self, uid: str, run: str, offset: int) -> Journal | None:
+        """The same, elsewhere than on the event loop where there is much to read."""
         if not uid:
             return None
-        path = journal_path(self.directory(uid), run)
-        data = _read(path, offset)
-        if data is None:
-            return None
-        seen = parse(data, offset)
-        if offset == 0 or _complete(seen):
-            return seen
-        if seen.ending is None and not _ended_before(path):
-            return seen
-        whole = parse(_read(path, 0) or b"")
-        return replace(
-            whole,
-            metrics=seen.metrics,
-            remarks=seen.remarks,
-            nodes=seen.nodes,
-            checkpoints=seen.checkpoints,
-            offset=seen.offset,
-        )
+        path = self._path(uid, run)
+        if is_short(path, offset):
+            return read_piece(path, offset)
+        return await asyncio.to_thread(read_piece, path, offset)
+
+    def begun(self, uid: str, run: str) -> Journal | None:
+        """What its first line says; None when there is no journal."""
+        return read_beginning(self._path(uid, run)) if uid else None
+
+    def end_of(self, uid: str, run: str) -> Journal | None:
+        """How the run ended and with what result, without all that it reported; None when the
+        journal has no end.
+        """
+        return read_end(self._path(uid, run)) if uid else None
+
+    def _path(self, uid: str, run: str) -> Path:
+        return journal_path(self.directory(uid), run)
 
     def just_beginning(self, uid: str, run: str) -> bool:
         """Whether the journal was made a moment ago and its first line may still be to come."""
         try:
-            path = journal_path(self.directory(uid), run)
+            path = self._path(uid, run)
             made = path.stat(follow_symlinks=False).st_ctime
         except FileNotFoundError:
             return False
@@ -99,6 +100,7 @@ def alive(ref: RunRef, seen: Journal, handle: str) -> Alive:
         nodes=seen.nodes,
         usage=seen.usage,
         stragglers=seen.stragglers,
+        more=seen.more,
     )
 
 
@@ -138,37 +140,3 @@ def _ended(ref: RunRef, seen: Journal, ending: Ending, handle: str, sandbox_open
         gpus=seen.gpus,
         nodes=seen.nodes,
     )
-
-
-def _complete(seen: Journal) -> bool:
-    """Whether a piece holds all that its end needs."""
-    if seen.ending is None or seen.raw:
-        return False
-    return seen.result is not None or not seen.ending.ok
-
-
-def _ended_before(path: Path) -> bool:
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        return False
-    return b'{"e":"ended"' in (_read(path, max(0, size - TAIL_BYTES)) or b"")
-
-
-def _read(path: Path, offset: int) -> bytes | None:
-    """The bytes from `offset`; None when there is no such regular file."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode):
-            return None
-        parts = []
-        while part := os.pread(handle, 1 << 20, offset):
-            parts.append(part)
-            offset += len(part)
-        return b"".join(parts)
-    finally:
-        os.close(handle)

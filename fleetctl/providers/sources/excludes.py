@@ -10,6 +10,8 @@ import posixpath
 import re
 from collections.abc import Sequence
 
+from fleetctl.providers.sources.globs import DEEPER, Automaton, matcher_of, pieces_of
+
 DEFAULTS = (
     ".git",
     ".hg",
@@ -34,9 +36,13 @@ class Excludes:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._rules = [rule for pattern in patterns if (rule := _rule(pattern)) is not None]
+        matchers = [matcher for matcher, _, _ in self._rules]
         # Most paths meet no rule at all, which one expression tells sooner than all of them.
-        every = "|".join(f"(?:{matcher.pattern})" for matcher, _, _ in self._rules)
-        self._any = re.compile(every) if every else None
+        every = "|".join(f"(?:{it.pattern})" for it in matchers if isinstance(it, re.Pattern))
+        self._any: list[re.Pattern[str] | Automaton] = [
+            it for it in matchers if isinstance(it, Automaton)
+        ]
+        self._any += [re.compile(every)] if every else []
 
     def match(self, path: str, *, is_directory: bool) -> bool:
         """Whether `path`, relative to the source and with `/` between its parts, stays out."""
@@ -47,7 +53,7 @@ class Excludes:
         `path`.
         """
         out: bool | None = None
-        if self._any is None or not self._any.fullmatch(path):
+        if not any(it.fullmatch(path) for it in self._any):
             return out
         for matcher, only_directories, back_in in self._rules:
             if (is_directory or not only_directories) and matcher.fullmatch(path):
@@ -102,7 +108,7 @@ def _anchored(line: str) -> str:
     return f"{'!' if back_in else ''}/{bare}" if bare not in ("", ".") else ""
 
 
-def _rule(pattern: str) -> tuple[re.Pattern[str], bool, bool] | None:
+def _rule(pattern: str) -> tuple[re.Pattern[str] | Automaton, bool, bool] | None:
     """(matcher of relative paths, only directories, takes back in); None for blanks and
     comments.
     """
@@ -119,31 +125,7 @@ def _rule(pattern: str) -> tuple[re.Pattern[str], bool, bool] | None:
     if not text:
         return None
     return (
-        re.compile(("" if anchored else "(?:.*/)?") + _translate(text)),
+        matcher_of([*([] if anchored else DEEPER), *pieces_of(text)]),
         only_directories,
         back_in,
     )
-
-
-def _translate(glob: str) -> str:
-    """A regular expression for one pattern: `*` and `?` stay within a part, `**` crosses parts."""
-    out, at = [], 0
-    while at < len(glob):
-        if glob.startswith("**/", at):
-            out.append("(?:.*/)?")
-            at += 3
-        elif glob.startswith("**", at):
-            out.append(".*")
-            at += 2
-        elif glob[at] == "\\" and at + 1 < len(glob):
-            out.append(re.escape(glob[at + 1]))
-            at += 2
-        elif glob[at] == "[" and "]" in glob[at + 2 :]:
-            end = glob.index("]", at + 2)
-            inside = glob[at + 1 : end].replace("\\", "\\\\")
-            out.append("[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]")
-            at = end + 1
-        else:
-            out.append({"*": "[^/]*", "?": "[^/]"}.get(glob[at], re.escape(glob[at])))
-            at += 1
-    return "".join(out)

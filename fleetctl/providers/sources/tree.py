@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -233,7 +234,8 @@ def _by_git(relative: str, below: _Below, *, is_directory: bool) -> bool | None:
 def _lines(path: Path) -> list[str]:
     """The lines of an ignore file; nothing when there is none that can be read."""
     try:
-        if path.is_symlink() or path.stat().st_size > IGNORE_BYTES_MAX:
+        found = path.stat(follow_symlinks=False)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > IGNORE_BYTES_MAX:
             return []
         return path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     except OSError:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from fleetctl.controllers.history.checkpoints import Steps
 from fleetctl.controllers.model import Run
 from fleetctl.guest.checkpoints.formats import Found
+from fleetctl.guest.checkpoints.prepare import Choice
 from tests.simulation.planted.plant import Plant, around, swapped
 
 Context = AbstractContextManager[object]
@@ -44,8 +45,21 @@ def failures_count_for_ever() -> Context:
     return around(Steps, "take", make)
 
 
+def what_nobody_wrote_is_set_aside() -> Context:
+    """Whatever is not complete was left unfinished by this run."""
+
+    def make(init: Callable[..., None]) -> Callable[..., None]:
+        def patched(choice: Choice, resumed: Found | None, later: list[Found], _: object) -> None:
+            init(choice, resumed, later, {one.name for one in later})
+
+        return patched
+
+    return around(Choice, "__init__", make)
+
+
 PLANTS: tuple[Plant, ...] = (
     resumed_from_an_unmarked_checkpoint,
     a_step_saved_again_is_progress,
     failures_count_for_ever,
+    what_nobody_wrote_is_set_aside,
 )

@@ -35,7 +35,8 @@ async def test_checkpoints_are_kept_and_told_after_a_crash_of_the_controller_too
     async with Fleet() as fleet:
         await fleet.apply("TrainingRun", "train", TRAINING)
         aside = ("checkpoint `step-00000020` was moved aside",)
-        await fails(fleet, saved=saved(5, 10, 15), aside=aside)
+        left = ("`checkpoint-7` stays as it is",) * 2
+        await fails(fleet, saved=saved(5, 10, 15), aside=aside, left=left)
         newest = {"step": 15, "path": "/ckpt/run/step-00000015", "at": 1_015.0, "bytes": 7}
         assert fleet.status("train")["checkpoint"] == {**newest, "everySeconds": 5}
         await fleet.crash()
@@ -47,6 +48,7 @@ async def test_checkpoints_are_kept_and_told_after_a_crash_of_the_controller_too
         assert (first.resumed_step, first.saved_step) == (None, 15)
         assert (second.resumed_step, second.saved_step) == (15, None)
         assert events(fleet, "CheckpointSetAside") == [f"stage 0 attempt 1: {aside[0]}"]
+        assert events(fleet, "CheckpointUnknown") == [f"stage 0 attempt 1: {left[0]}"]
         assert events(fleet, "Resumed") == ["stage 0 attempt 2 goes on from step 15"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,31 @@ async def turn(world: Fleet) -> None:
     world.engine.ticks.make()
     for _ in range(3):
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_request_is_answered_by_what_is_newest_at_its_call(seed: int) -> None:
+    """Whatever the commits before it were: applied, refused or held."""
+    rng = random.Random(seed)
+    async with kept({"a.yaml": job("a")}, onDisruption="Wait") as (world, remote):
+        for number in range(1, 8):
+            sort = rng.choice(("good", "refused", "held"))
+            text = job("a").replace("ok=True", f"ok={number}") if sort == "held" else job("a")
+            wrong = -number if sort == "refused" else number
+            newest = remote.push({"a.yaml": text, "b.yaml": job("b", parallelism=wrong)})
+            if rng.random() < 0.5:  # it is at something of its own
+                world.clock.time_s += 60.0
+                await turn(world)
+            request = f"request-{number}"
+            commit.reconcile(world.store, "fleet", request, approved=False)
+            while world.status("fleet")["request"] != request:
+                world.clock.time_s += 0.1
+                await turn(world)
+            status = world.status("fleet")
+            assert status["attemptedRevision"] == newest
+            wanted = {"good": "Ready", "refused": "RevisionRefused", "held": "NeedsConsent"}
+            assert status["reason"] == wanted[sort], (number, sort, status)
+            assert (f"`-{number}`" in status["lastError"]) is (sort == "refused")
 
 
 async def test_data_that_goes_with_another_source_needs_consent_as_well() -> None:

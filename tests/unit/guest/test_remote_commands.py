@@ -282,7 +282,8 @@ def test_a_ray_cluster_stands_around_a_command(python_box: Box, tmp_path: Path) 
     saved = tmp_path / "ckpt" / "step-00000005"
     saved.mkdir(parents=True)
     (saved / "_COMPLETE.json").write_text('{"step": 5, "files": {}}')
-    checkpoint = CheckpointOrder(str(saved.parent), "fleetctl", "Latest").order()
+    order = CheckpointOrder(str(saved.parent), "fleetctl", "Latest").order()
+    checkpoint = {**order, "owner": "uid-1"}
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]

@@ -141,7 +141,10 @@ def test_a_file_that_is_too_large_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_endless_input_is_refused_after_the_limit() -> None:
-    assert refused(["/dev/zero"]) == ["/dev/zero: the file is larger than 8 MiB"]
+    (read,) = read_documents(["/dev/zero"], stdin=io.BytesIO())  # a person named it
+    assert read.refused == "the file is larger than 8 MiB"
+    said = "/dev/zero: the file cannot be read: it is no regular file"
+    assert refused(["/dev/zero"]) == [said]
 
 
 def test_files_that_cannot_be_read_are_told_beside_other_mistakes(tmp_path: Path) -> None:

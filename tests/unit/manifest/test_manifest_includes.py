@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from fleetctl.manifest import Document, Manifest, ManifestErrors, load
+from fleetctl.manifest.files.fence import fenced
 from fleetctl.specs.blocks.template import Image
 from fleetctl.specs.content import content_of, template_hash
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
@@ -341,3 +343,71 @@ def test_packages_beside_the_manifest_are_named_from_the_root(here: Path) -> Non
         f"{here.parent}/lib[all]",
         "/opt/mine",
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("BatchJob", "template: {script: x}\ntasks: {fromFile: pipe.jsonl}"),
+        ("BatchJob", "template: {script: x}\ntasks: {fromFile: pipe.csv}"),
+        ("Sweep", "searchFrom: {file: pipe.jsonl}"),
+        ("BatchJob", "template: {script: x, image: {pip: [-r pipe.jsonl]}}"),
+        ("BatchJob", "template: {script: x, source: {path: .}, image: {requirements: pipe.jsonl}}"),
+    ],
+)
+def test_a_pipe_without_a_writer_holds_nobody_up(here: Path, kind: str, spec: str) -> None:
+    for name in ("pipe.jsonl", "pipe.csv"):
+        os.mkfifo(here / name)
+    [problem] = problems(here, kind, spec)
+    assert "it is no regular file" in problem
+
+
+def test_a_package_that_is_a_pipe_is_not_opened(here: Path) -> None:
+    wheel = here / "x-1-py3-none-any.whl"
+    os.mkfifo(wheel)
+    manifest = load_in(here, "BatchJob", f"template: {{script: x, image: {{pip: ['{wheel}']}}}}")
+    assert isinstance(manifest.spec, BatchJobSpec)
+
+
+# Every field of a manifest that names a file or a directory beside it.
+NAMING = {
+    "source": ("BatchJob", "template: {{script: x, source: {{path: {0}}}}}"),
+    "a Function's source": ("Function", "source: {{path: {0}}}"),
+    "secret": ("Secret", "fromFile: {{TOKEN: {0}}}"),
+    "tasks": ("BatchJob", "template: {{script: x}}\ntasks: {{fromFile: {0}}}"),
+    "search": ("Sweep", "searchFrom: {{file: {0}}}"),
+    "pip -r": ("BatchJob", "template: {{script: x, image: {{pip: ['-r {0}']}}}}"),
+    "requirements": (
+        "BatchJob",
+        "template: {{script: x, source: {{path: .}}, image: {{requirements: {0}}}}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("way", ["absolute", "up", "link"])
+@pytest.mark.parametrize("field", NAMING)
+def test_a_repository_names_no_file_outside_of_it(here: Path, field: str, way: str) -> None:
+    is_directory = "source" in field
+    name = "outside" if is_directory else "outside.jsonl"
+    outside = here.parent / name
+    if is_directory:
+        outside.mkdir()
+    else:
+        outside.write_text("secret words")
+    (here / name).symlink_to(outside)
+    named = {"absolute": str(outside), "up": f"../{name}", "link": name}[way]
+    kind, spec = NAMING[field]
+    with fenced(here):
+        found = " ".join(problems(here, kind, spec.format(named)))
+    assert "outside of" in found or "must be a file inside the source" in found
+    assert "secret words" not in found
+
+
+def test_a_package_outside_of_a_repository_is_not_opened(here: Path) -> None:
+    wheel = here.parent / "x-1-py3-none-any.whl"
+    wheel.write_bytes(b"secret")
+    spec = f"template: {{script: x, image: {{pip: ['{wheel}']}}}}"
+    with fenced(here):
+        kept = load_in(here, "BatchJob", spec).spec
+    assert isinstance(kept, BatchJobSpec) and kept.template.image is not None
+    assert kept.template.image.pip == (str(wheel),)  # without a digest of it

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fleetctl.providers.sources.excludes import DEFAULTS, DockerExcludes, Excludes
+from fleetctl.providers.sources.globs import Automaton, expression_of, pieces_of
 
 
 @pytest.mark.parametrize(
@@ -98,3 +103,33 @@ def test_only_directories_that_a_rule_takes_back_from_are_looked_into() -> None:
     assert not excludes.takes_back_below("src/de")
     assert DockerExcludes(["*", "!**/a.py"]).takes_back_below("data")
     assert not DockerExcludes(["*"]).takes_back_below("data")
+
+
+@given(
+    st.text(alphabet="ab/*?[]!.\\\\", max_size=9), st.text(alphabet="ab/.", min_size=1, max_size=12)
+)
+def test_the_automaton_takes_what_the_expression_takes(glob: str, path: str) -> None:
+    pieces = pieces_of(glob)
+    try:
+        expression = re.compile(expression_of(pieces), re.DOTALL)
+        automaton = Automaton(pieces)
+    except re.error:
+        return
+    assert automaton.fullmatch(path) == bool(expression.fullmatch(path))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*a" * 30 + "b", "**/" * 30 + "b", "a**" * 30 + "b", "/" + "*a*" * 20 + "/b"]
+)
+@pytest.mark.parametrize("sort", [Excludes, DockerExcludes])
+def test_no_pattern_and_no_name_take_long(
+    pattern: str, sort: type[Excludes] | type[DockerExcludes]
+) -> None:
+    excludes = sort([pattern])
+    begun_s = time.process_time()
+    for path in ("a" * 250, "/".join("a" * 400), "a" * 250 + "/b" * 100):
+        if isinstance(excludes, Excludes):
+            excludes.decide(path, is_directory=False)
+        else:
+            excludes.decide(path)
+    assert time.process_time() - begun_s < 5.0

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from fleetctl.providers.local.runs.supervisor_messages import CPU_HEADROOM_S
 from tests.contracts.local_worlds import LocalWorld
 from tests.contracts.provider_worlds import World, python, script, story
+
+
+def test_a_hard_limit_of_open_files_below_ours_is_taken_as_it_is() -> None:
+    code = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))\n"
+    code += "from fleetctl.providers.local.supervisor.starting import _clean_environment\n"
+    code += "_clean_environment({}); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1024", "1024"]
 
 
 class TestLimits:

@@ -36,7 +36,13 @@ class Desk:
     error: Exception | None = None
     losses: tuple[str, ...] = ()
 
-    def sight(self, request: str, *, drifted: bool) -> Sight:
+    @property
+    def over_with_error(self) -> bool:
+        """Whether the last round has failed and no other is under way."""
+        under_way = self.task is not None or self.tip or self.reading is not None
+        return self.error is not None and not under_way
+
+    def sight(self, request: str, *, allowed: bool, drifted: bool) -> Sight:
         return Sight(
             tip=self.tip,
             read=self.reading.commit if self.reading is not None else "",
@@ -48,6 +54,7 @@ class Desk:
             held=self.held,
             nudged=self.nudged,
             request=request,
+            allowed=allowed,
             drifted=drifted,
         )
 

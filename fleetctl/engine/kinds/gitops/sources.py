@@ -105,12 +105,12 @@ class Sources:
         self._take_answer(desk, now_s)
         if desk.kept:  # the transaction that stored it was the one before
             desk.over(now_s)
-        elif desk.error is not None and desk.task is None:
+        elif desk.over_with_error:
             memory = replace(memory, request=desk.request)  # the answer is that error
         request = track.resource.annotations.get(RECONCILE, "")
         differs = self._differs(track)
         drifted = bool(differs) and repairs(spec)
-        sight = desk.sight(request, drifted=drifted)
+        sight = desk.sight(request, allowed=_allows(track, desk), drifted=drifted)
         decision = decide(spec, track.resource.generation, memory, sight, now_s)
         memory, kept = self._carry_out(track, spec, decision, desk, memory, now_s)
         self._wake(uid, decision, now_s)
@@ -161,6 +161,7 @@ class Sources:
             self._ask(track, spec, desk, "")
         elif decision.step is Step.READ:
             memory = replace(memory, attempted=desk.tip)
+            desk.error = None  # it was of the round before
             self._ask(track, spec, desk, desk.tip)
         elif decision.step is Step.KEEP:
             return self._keep(track, spec, desk, memory, now_s)
@@ -183,12 +184,13 @@ class Sources:
         self._state.queue.add(uid)
         if memory.attempted != reading.commit:
             return replace(memory, attempted=reading.commit), None
-        if desk.held:
+        allows = _allows(track, desk)
+        if desk.held and allows:
             desk.request = track.resource.annotations.get(RECONCILE, "")
         live = {it for it, known in self._state.tracks.items() if _runs(known)}
-        allowed, _, seen = track.resource.annotations.get(APPROVED, "").partition(" ")
         # Of this request alone: who allows a commit has not seen the next one.
-        approved = allowed == desk.request != memory.request and seen in ("", reading.commit)
+        request = track.resource.annotations.get(RECONCILE, "")
+        approved = allows and request == desk.request != memory.request
         try:
             kept = keeper.keep(reading, live, approved=approved, now_s=now_s)
         except Moved:
@@ -283,6 +285,14 @@ class Sources:
     def _wake(self, uid: str, decision: Decision, now_s: float) -> None:
         if decision.at_s is not None:
             self._state.queue.add(uid, max(min(decision.at_s, now_s + BEAT_S), now_s))
+
+
+def _allows(track: Track, desk: Desk) -> bool:
+    """Whether the last request by hand consents to the commit that is read."""
+    annotations = track.resource.annotations
+    allowed, _, seen = annotations.get(APPROVED, "").partition(" ")
+    commit = desk.reading.commit if desk.reading is not None else ""
+    return allowed == annotations.get(RECONCILE, "") != "" and seen in ("", commit)
 
 
 async def _answered(work: Awaitable[Answer]) -> Answer:

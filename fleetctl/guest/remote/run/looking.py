@@ -52,7 +52,7 @@ class Looking:
             followed = followed_of(order, start_directory(order), self._say)
             self._hears = followed.hear
             self._followers.append(followed)
-        if order.get("checkpoint"):
+        if order.get("checkpoint") and order["checkpoint"]["format"] != "none":
             from fleetctl.guest.remote.run.files import watch_of
 
             self._checkpoints = watch_of(order, commit, self._say, variables)

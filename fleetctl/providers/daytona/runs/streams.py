@@ -91,8 +91,8 @@ async def begin(
 ) -> bytes:
     """Begin the run, if nobody has; the frames of its first moments, whole ones only.
 
-    Raises what the SDK raises; then the run may have begun. Sent again it begins nothing: the
-    guest's latch sees to that.
+    Raises what the SDK raises, and ConnectionError for a command that failed without a word; then
+    the run may have begun. Sent again it begins nothing: the guest's latch sees to that.
     """
     text = order_argument(work.order, posix=guest.posix)
     path = ""
@@ -108,6 +108,10 @@ async def begin(
     # A shell may have words of its own to say between them, and the last one may be torn.
     whole = answer.result.rpartition("\n")[0]
     frames = [line for line in whole.split("\n") if line.startswith(FRAME)]
+    if not frames and answer.exit_code:
+        # It may have ended before its latch: nothing says that the order was taken.
+        code = int(answer.exit_code)
+        raise ConnectionError(f"the guest's first command ended with exit code {code}, unheard")
     return "".join(f"{line}\n" for line in frames).encode()
 
 

@@ -13,7 +13,7 @@ from fleetctl.providers.rundir.reading import Runs
 def kept(home: Path, uid: str, run: str) -> Path | None:
     """Where the run began, as it left it; None where nothing of it is there."""
     layout = Layout(home)
-    seen = Runs(layout.home, "local").read(uid, run)
+    seen = Runs(layout.home, "local").end_of(uid, run)
     message = seen.ending.kept if seen is not None and seen.ending is not None else ""
     place = layout.work(uid) / message
     inside = bool(message) and ".." not in Path(message).parts and not Path(message).is_absolute()

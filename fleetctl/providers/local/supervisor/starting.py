@@ -24,7 +24,7 @@ from typing import Any, Callable, NoReturn
 from .isolation import shortnames, spaces
 from .run import procs
 from .run.begun import Begun
-from .run.child import DESCRIPTORS_MAX, rlimits
+from .run.child import DESCRIPTORS_MAX, rlimits, within
 from .serve import Supervisor
 
 HERE = os.path.dirname(os.path.abspath(__file__))  # on the path because we are run from it
@@ -180,7 +180,7 @@ def _clean_environment(variables: dict[str, str]) -> None:
         del os.environ[name]
     os.environ.update(variables)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS_MAX, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (within(DESCRIPTORS_MAX, hard), hard))
 
 
 def _prepare_python(config: dict[str, Any], guest: ModuleType) -> None:

@@ -69,6 +69,10 @@ class ModalSandboxes:
         try:
             async for data in line.frames:
                 yield line.heard(data)
+            if not line.ended:
+                async with asyncio.timeout(self._settings.call_s):
+                    code = await line.process.wait.aio()
+                raise ConnectionError(f"the guest ended with exit code {code}")
         except Exception as error:
             if is_of_the_sdk(error):
                 raise ConnectionError(f"the stream of {handle} broke") from error

@@ -74,13 +74,17 @@ class Follower:
         over: Callable[[], Awaitable[bool]],
         changed: Callable[[], None],
         silent: Callable[[str], None] = lambda _: None,
+        ordered: Callable[[], bool] = lambda: False,
         pace: Pace = Pace(),
     ) -> None:
+        """ordered: whether the streams bring an order of which nothing was heard yet. A guest that
+        says of it that nobody began it has not got it: it is sent again.
+        """
         self._mirror = target
         self._open = open_stream
         self._over = over
         self._changed = changed
-        self._tell_silence = silent
+        self._tell_silence, self._ordered = silent, ordered
         self._silent_since_s: float | None = None
         self._why = ""
         self._pace = pace
@@ -123,8 +127,12 @@ class Follower:
             async with aclosing(frames), asyncio.timeout(self._pace.silence_s) as patience:
                 async for data in frames:
                     patience.reschedule(loop.time() + self._pace.silence_s)
+                    end = self._take(self._mirror.feed(data))
+                    if end is End.UNBEGUN and self._ordered():
+                        self._why = "its guest says that it has no order"
+                        return None
                     self._hear()
-                    if end := self._take(self._mirror.feed(data)):
+                    if end is not None:
                         return end
         except (Refused, Unavailable, Garbled, OSError, TimeoutError) as error:
             log.info("stream dropped", extra={"error": type(error).__name__, "why": str(error)})

@@ -28,7 +28,7 @@ from fleetctl.providers.remote.sandboxes.ends import Closings
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate, without_record
 from fleetctl.providers.rundir.journal import Journal, parse
 from fleetctl.providers.rundir.logs import LogReader
-from fleetctl.providers.rundir.reading import Runs, alive, describe, with_last_words
+from fleetctl.providers.rundir.reading import AT_END, Runs, alive, describe, with_last_words
 
 log = logging.getLogger("fleetctl.providers")
 
@@ -67,7 +67,7 @@ class RemoteRuns:
         tracked = self._tracked.get(run)
         if tracked is not None:
             return tracked.handle
-        begun = self.journals.read(uid, run)
+        begun = self.journals.begun(uid, run)
         return begun.supervisor if begun is not None else ""
 
     def was_tried(self, uid: str, run: str) -> bool:
@@ -131,10 +131,10 @@ class RemoteRuns:
     ) -> Tracked:
         def sandbox_open() -> bool | None:
             heard = tracked.mirror.heard()
-            seen = self.journals.read(uid, run) if heard is None else parse(heard)
+            seen = self.journals.end_of(uid, run) if heard is None else parse(heard)
             if seen is None or seen.ending is None:
                 return None
-            tracked.last_read = seen
+            tracked.last_read = None if heard is None else seen
             return seen.ending.sandbox_open
 
         if mirror is None:
@@ -163,7 +163,7 @@ class RemoteRuns:
                 unknown[ref.run] = answer
             elif answer is not None:
                 raise answer
-        parts = [self._seen(ref) for ref in refs if ref.run not in unknown]
+        parts = [await self._seen(ref) for ref in refs if ref.run not in unknown]
         if unknown and len(unknown) == len(refs):
             raise next(iter(unknown.values()))
         return [one for one in parts if one is not None]
@@ -172,7 +172,7 @@ class RemoteRuns:
         tracked = self._tracked.get(ref.run)
         if tracked is None or tracked.due_again:
             return True
-        return tracked.phase is Phase.OPEN or tracked.missing
+        return tracked.phase in (Phase.OPEN, Phase.UNBEGUN) or tracked.missing
 
     async def _look_after(self, ref: RunRef) -> None:
         """Ask what only the provider knows: the handle of a lost one, the fate of an idle one."""
@@ -196,30 +196,38 @@ class RemoteRuns:
             return
         tracked.fate_asked_at_s = now_s
         fate = await self._sandboxes.fate(tracked.handle)
+        unbegun = tracked.phase is Phase.UNBEGUN
+        if fate is None and unbegun and now_s - tracked.unbegun_since_s >= self._pace.begin_s:
+            # Whoever was to begin it has not come: nothing else would ever end it.
+            await self._sandboxes.end(tracked.handle)
+            fate = Fate(Cause.UNBEGUN, f"{self._pace.begin_s:.0f} s without a word")
         if fate is not None and fate.cause is Cause.UNKNOWN:
             self.stop(ref, tracked.handle, grace_s=0.0)  # nothing runs there: it can go by its id
         elif fate is not None:
             self.closings.note(tracked.handle, fate)
 
-    def _seen(self, ref: RunRef) -> Observation | None:
+    async def _seen(self, ref: RunRef) -> Observation | None:
         tracked = self._tracked.get(ref.run)
         if tracked is None:
             # Without a resource it has no mirror here, so of a sandbox with a handle nothing is
             # known.
             return None if ref.handle else Gone(ref.run, time.time())
         uid = self._uids[ref.run]
+        # Before its journal is read: what ended while that takes is the next look's.
+        fate, phase = self.closings.fate(tracked.handle), tracked.phase
         seen = tracked.read_before(ref.journal_offset)
-        seen = seen or self.journals.read(uid, ref.run, ref.journal_offset)
-        fate = self.closings.fate(tracked.handle)
-        if tracked.phase is Phase.UNBEGUN and fate is None:
+        seen = seen or await self.journals.look(uid, ref.run, ref.journal_offset)
+        if phase is Phase.UNBEGUN and fate is None:
             return None
-        if seen is not None and seen.ending is not None and _told(tracked, fate):
+        if seen is not None and seen.ending is not None and _told(phase, fate):
             runs = self.journals.directory(uid)
             observation = describe(ref, seen, tracked.handle, sandbox_open=fate is None)
             return with_last_words(told_apart(observation, runs), runs, node=seen.ending.node)
-        if tracked.missing and tracked.phase is Phase.FOLLOWING:
-            return Gone(ref.run, time.time())
-        if tracked.phase in (Phase.OVER, Phase.UNBEGUN):
+        if seen is not None and seen.more:
+            return _alive(ref, tracked, seen, held="")
+        if tracked.missing and phase is Phase.FOLLOWING:
+            return _gone(ref, tracked, seen)
+        if phase in (Phase.OVER, Phase.UNBEGUN):
             known = replace(ref, handle=tracked.handle)
             why = tracked.fate or fate or Fate(Cause.LOST)
             return without_record(known, seen, why, time.time())
@@ -285,7 +293,7 @@ class RemoteRuns:
         reader = LogReader(self.journals.directory(uid), ref.run)
 
         async def ended() -> bool:
-            [*seen] = await self.observe([replace(ref, uid=uid)])
+            [*seen] = await self.observe([replace(ref, uid=uid, journal_offset=AT_END)])
             return bool(seen) and isinstance(seen[0], Gone | Ended)
 
         async for data, at, eof in reader.tail(offset, ended, follow=follow):
@@ -332,9 +340,16 @@ class RemoteRuns:
                 del self._in_sandbox[one.handle]
 
 
-def _told(tracked: Tracked, fate: Fate | None) -> bool:
+def _gone(ref: RunRef, tracked: Tracked, seen: Journal | None) -> Observation:
+    """It is not there any more; what it told before counts all the same, and comes first."""
+    if seen is None or not seen.tells:
+        return Gone(ref.run, time.time())
+    return _alive(ref, tracked, replace(seen, more=True), held="")
+
+
+def _told(phase: Phase, fate: Fate | None) -> bool:
     """Whether all has come that must come before the end of the run is told."""
-    return tracked.phase in (Phase.OPEN, Phase.OVER) or fate is not None
+    return phase in (Phase.OPEN, Phase.OVER) or fate is not None
 
 
 def _alive(ref: RunRef, tracked: Tracked, seen: Journal | None, *, held: str) -> Alive:

@@ -51,6 +51,7 @@ class Tracked:
         self.phase = Phase.FOLLOWING
         self.fate: Fate | None = None
         self.fate_asked_at_s = 0.0
+        self.unbegun_since_s = 0.0
         self.tried = False  # somebody may have begun it before we were asked to
         self.last_read: Journal | None = None  # the whole of it, with its end
         # Since when its provider says that it lives, while nothing is heard of what we ordered.
@@ -82,7 +83,7 @@ class Tracked:
         seen, self.last_read = self.last_read, None
         if seen is None or seen.offset != self.mirror.journal_at:
             return None
-        return seen if offset == 0 or not (seen.metrics or seen.remarks) else None
+        return seen if offset == 0 or not seen.tells else None
 
     def look_after(
         self, sandboxes: Sandboxes, closings: Closings, changed: Callable[[str], None], pace: Pace
@@ -98,6 +99,7 @@ class Tracked:
             over=partial(self._is_over, sandboxes, pace.begin_s),
             changed=partial(self._grew, changed, pace),
             silent=self._fell_silent,
+            ordered=lambda: self.work is not None and not self.began,
             pace=pace,
         )
         closing = partial(self._close, closings, changed, pace.close_s)
@@ -215,9 +217,10 @@ class Tracked:
             self.fate_asked_at_s = time.monotonic()  # it has just spoken
             self.phase = Phase.CLOSING
             await asyncio.to_thread(self.mirror.flush)
-            left_open = self._sandbox_open()
+            left_open = await asyncio.to_thread(self._sandbox_open)
             if end is End.UNBEGUN:
                 self.phase = Phase.UNBEGUN
+                self.unbegun_since_s = time.monotonic()
                 return
             if end is End.LOST:
                 self.fate = Fate(Cause.OUT_OF_MEMORY, follower.message)

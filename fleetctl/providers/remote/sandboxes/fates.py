@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleetctl.controllers.model import Ended, Gone, Observation
+from fleetctl.controllers.model import NO_CHECKPOINTS, Ended, Gone, Observation
 from fleetctl.providers.contract.base import RunRef
 from fleetctl.providers.rundir.journal import Journal
 
@@ -69,4 +69,5 @@ def without_record(ref: RunRef, seen: Journal | None, fate: Fate, now_s: float) 
         note=seen.note if seen is not None else "",
         gpus=seen.gpus if seen is not None else (),
         remarks=seen.remarks if seen is not None else (),
+        checkpoints=seen.checkpoints if seen is not None else NO_CHECKPOINTS,
     )

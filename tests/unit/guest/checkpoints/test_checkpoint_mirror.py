@@ -14,6 +14,7 @@ from fleetctl.guest.checkpoints import mirror as mirrors
 from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.checkpoints.disk import Disk
 from fleetctl.guest.checkpoints.mirror import PROGRAM, Mirror, brought_back, clean, mirror_of
+from fleetctl.guest.checkpoints.prepare import remove
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal
 from fleetctl.guest.ship.library import library
@@ -41,7 +42,7 @@ class World:
     def begin(self) -> None:
         """Another attempt."""
         made = Mirror(self.url, str(self.top), self.program, os.environ, hidden=["s3cr3t"])
-        asked = {"format": "auto", "keep": None}
+        asked = {"format": "auto", "keep": None, "owner": "uid-1"}
         self.watch = Watch(
             asked, Disk(str(self.top)), path="/c", commit=None, say=self.said.append, mirror=made
         )
@@ -110,6 +111,7 @@ def test_a_copy_that_never_ends_is_given_up_after_the_run(
 def beginning(world: World, **asked: Any) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """(the variables that a program begins with, what was told)."""
     usual = {"path": str(world.top), "format": "auto", "verify": "Fast", "resume": "Latest"}
+    usual["owner"] = "uid-1"
     usual |= {"below": None, "anew": False, "args": [], "mirror": world.url}  # type: ignore[dict-item]
     order = {"library": {PROGRAM: TEXT}, "checkpoint": {**usual, **asked}, "secret_names": ["KEY"]}
     told: list[dict[str, Any]] = []
@@ -136,6 +138,26 @@ def test_an_empty_volume_gets_the_newest_back_with_its_tracker(tmp_path: Path) -
     assert (world.top / "latest").read_text() == "global_step20"
     assert [one["e"] for one in told] == ["resumed"]
     assert beginning(world, resume="step:10")[0]["FLEETCTL_RESUME_STEP"] == "10"
+    assert (world.top / ".stepped-back-latest").read_text() == "global_step20"
+
+
+def test_a_copy_that_comes_back_is_written_over_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for step in (10, 20):
+        own(world.top, step)
+        world.watch.take(world.journal)
+        world.end()
+    remove(Disk(str(world.top)), "step-00000010")
+    (world.top / "step-00000020" / "_COMPLETE.json").unlink()
+    (world.top / "step-00000020" / "model.bin").write_text("another program's")
+    assert beginning(world)[0]["FLEETCTL_RESUME_STEP"] == "10"
+    assert (world.top / "step-00000020" / "model.bin").read_text() == "another program's"
+    (world.top / "step-00000010" / "_COMPLETE.json").unlink()
+    added, told = beginning(world)
+    assert "FLEETCTL_RESUME_STEP" not in added
+    assert told[0]["e"] == "unmirrored" and "written over" in told[0]["message"]
+    (world.top / ".restoring-step-00000010").touch()  # it was cut short there
+    assert beginning(world)[0]["FLEETCTL_RESUME_STEP"] == "10"
 
 
 def test_a_mirror_that_cannot_be_read_is_told_and_the_program_begins(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.guest.checkpoints.disk import Disk
-from fleetctl.guest.checkpoints.formats import FORMAT_NAMES, damaged, format_of
+from fleetctl.guest.checkpoints.formats import FORMAT_NAMES, damaged, format_of, unknown
 from fleetctl.specs.blocks.checkpoint import Checkpoint
 from tests.unit.guest.checkpoints.directories import own, torch_file, write
 
@@ -117,7 +117,7 @@ def test_each_format_is_told_by_what_lies_there(name: str, tmp_path: Path) -> No
 
 def test_the_spec_names_the_same_formats() -> None:
     assert [*Checkpoint.model_json_schema()["properties"]["format"]["enum"]] == [
-        "auto", *FORMAT_NAMES,
+        "auto", *FORMAT_NAMES, "none",
     ]  # fmt: skip
 
 
@@ -133,6 +133,18 @@ def test_an_empty_directory_and_strange_files_are_no_format(tmp_path: Path) -> N
     assert format_of(Disk(str(tmp_path / "missing"))) is None
     write(tmp_path, {"README": "", "logs/": ""})
     assert format_of(Disk(str(tmp_path))) is None
+
+
+@pytest.mark.parametrize("name", ["checkpoint-20", "step-20", "20", "epoch=1-step=20.ckpt"])
+def test_a_format_is_believed_where_a_complete_checkpoint_of_it_is(
+    name: str, tmp_path: Path
+) -> None:
+    """Names are shared by programs that mark nothing."""
+    inside = name if name.endswith(".ckpt") else f"{name}/model.safetensors"
+    write(tmp_path, {inside: "weights"})
+    disk = Disk(str(tmp_path))
+    assert (format_of(disk), unknown(disk)) == (None, [name])
+    assert format_of(disk, "none") is None
 
 
 def test_a_hash_that_is_another_one_is_damage(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from fleetctl.guest.checkpoints.disk import Disk
 from fleetctl.guest.checkpoints.keeping import superfluous
+from fleetctl.guest.checkpoints.notebook import NAME, notebook_of
+from fleetctl.guest.checkpoints.prepare import remove
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.journal.record import Journal
 from fleetctl.providers.rundir.journal import parse
@@ -24,20 +26,28 @@ ENDED = {"ok": True, "reason": "Completed"}
 class World:
     """A directory of checkpoints, a journal, and a volume whose commits the test ends itself."""
 
-    def __init__(self, top: Path, *, commits: bool, keep: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, top: Path, *, commits: bool, keep: dict[str, Any] | None = None, made: bool = False
+    ) -> None:
         self.top, self.runs = top / "ckpt", top / "runs"
-        self.top.mkdir()
+        self.top.mkdir(exist_ok=made)
         self.runs.mkdir()
         own(self.top, 5)
         self.journal = Journal(os.open(self.runs, os.O_RDONLY), "run")
         self.commits: list[Callable[[str], None]] = []
         self.said: list[str] = []
         self.now_s = 100.0
+        self.commit = self.commits.append if commits else None
+        self.keep = keep
+        self.begin()
+
+    def begin(self) -> None:
+        """Another attempt."""
         self.watch = Watch(
-            {"format": "auto", "keep": keep},
+            {"format": "auto", "keep": self.keep, "owner": "uid-1"},
             Disk(str(self.top)),
             path="/ckpt/run",
-            commit=self.commits.append if commits else None,
+            commit=self.commit,
             say=self.said.append,
             clock=lambda: self.now_s,
         )
@@ -151,6 +161,61 @@ def test_keep_removes_older_ones_but_never_the_one_resumed_from(tmp_path: Path) 
         world.look()
     left = sorted(int(path.name[-8:]) for path in world.top.iterdir())
     assert left == [5, 15, 25]
+
+
+def test_what_is_being_written_at_the_end_is_written_down_and_what_rests_is_not(
+    tmp_path: Path,
+) -> None:
+    """A program of another layout has finished what no longer changes."""
+    world = World(tmp_path, commits=False)
+    there = Disk(str(world.top))
+    world.look()
+    own(world.top, 10, marked=False)
+    world.look()
+    assert notebook_of(there, "uid-1").writing == {"step-00000010"}
+    world.look()
+    assert not (world.top / NAME).exists()
+    (world.top / "step-00000010" / "optimizer.bin").write_text("more")
+    own(world.top, 15, marked=False)
+    world.look(whole=True)
+    assert notebook_of(there, "uid-1").writing == {"step-00000010", "step-00000015"}
+    assert notebook_of(there, "uid-2").writing == set()
+
+
+def test_what_was_there_at_the_beginning_is_nobodys_until_it_changes(tmp_path: Path) -> None:
+    (tmp_path / "ckpt").mkdir()
+    own(tmp_path / "ckpt", 20, marked=False)
+    world = World(tmp_path, commits=False, made=True)
+    world.look(whole=True)
+    assert not (world.top / NAME).exists()
+
+
+def test_a_first_checkpoint_proves_the_format_of_what_is_begun_after_it(tmp_path: Path) -> None:
+    """And not of what lay there before it."""
+    world = World(tmp_path, commits=False)
+    remove(Disk(str(world.top)), "step-00000005")
+    world.begin()
+    own(world.top, 2, marked=False)
+    world.look()
+    own(world.top, 5)
+    own(world.top, 10, marked=False)
+    world.look(whole=True)
+    assert notebook_of(Disk(str(world.top)), "uid-1").writing == {"step-00000010"}
+
+
+def test_keep_removes_what_this_run_had_set_aside_and_nothing_of_others(tmp_path: Path) -> None:
+    world = World(tmp_path, commits=False, keep={"last": 1, "every": None})
+    for name in (".incomplete-step-00000007", ".incomplete-step-00000008"):
+        (world.top / name).mkdir()
+    notebook = notebook_of(Disk(str(world.top)), "uid-1")
+    notebook.moved.append(".incomplete-step-00000007")
+    notebook.save(Disk(str(world.top)))
+    own(world.top, 10)
+    world.look()
+    assert {one.name for one in world.top.iterdir()} == {
+        ".incomplete-step-00000008",
+        "step-00000010",
+    }
 
 
 @pytest.mark.parametrize(

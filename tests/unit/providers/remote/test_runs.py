@@ -13,6 +13,7 @@ import pytest
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended, Gone, Observation
 from fleetctl.providers.contract.base import SANDBOX_CLOSED, RunRef, RunRequest
+from fleetctl.providers.remote.runs import runs
 from fleetctl.providers.remote.runs.follower import Pace
 from fleetctl.providers.remote.runs.runs import RemoteRuns
 from fleetctl.providers.remote.sandboxes.base import Work
@@ -427,6 +428,53 @@ def test_a_sandbox_that_never_says_a_word_of_its_work_is_ended_and_the_run_is_lo
         seen = await scene.until(await scene.begin(), Ended)
         assert isinstance(seen, Ended)
         assert (seen.ok, seen.infrastructure, seen.reason) == (False, True, "NeverBegan")
+        assert not box.live
+
+    play(tale)
+
+
+def test_an_order_that_began_nothing_is_sent_again(play: Callable[[Tale], None]) -> None:
+    """The guest was killed before its latch; what follows says that nobody began the run."""
+
+    async def tale(scene: Scene) -> None:
+        box = scene.script.box("sb-1", "run-0", DONE)
+        scene.script.forgets = 3
+        seen = await scene.until(await scene.begin(), Ended)
+        assert isinstance(seen, Ended) and seen.ok
+        assert box.begun == {"run-0": 1}
+
+    play(tale)
+
+
+def test_no_phase_switches_off_the_net_under_a_beginning(play: Callable[[Tale], None]) -> None:
+    async def tale(scene: Scene) -> None:
+        scene.again(replace(QUICK, begin_s=0.1))
+        box = scene.script.box("sb-1", "run-0", DONE)
+        scene.script.forgets = MUTE
+        seen = await scene.until(await scene.begin(), Ended)
+        assert isinstance(seen, Ended)
+        assert (seen.infrastructure, seen.reason) == (True, "NeverBegan")
+        assert not box.live
+
+    play(tale)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_run_that_nobody_began_comes_to_an_end_after_a_restart(
+    play: Callable[[Tale], None], monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """An earlier controller took it for begun, and its order is no more."""
+    monkeypatch.setattr(runs, "FATE_ASKED_EVERY_S", 0.0)
+
+    async def tale(scene: Scene) -> None:
+        scene.again(replace(QUICK, begin_s=600.0 if gone else 0.1))
+        box = scene.script.box("sb-1", "run-0", DONE)
+        await scene.see(REF)
+        box.live, box.fate = not gone, Fate(Cause.TERMINATED)
+        seen = await scene.until(REF, Ended)
+        assert isinstance(seen, Ended)
+        assert (seen.ok, seen.infrastructure) == (False, True)
+        assert seen.reason == ("Terminated" if gone else "NeverBegan")
         assert not box.live
 
     play(tale)

@@ -174,10 +174,11 @@ def _limit_cpu(order: dict[str, Any]) -> None:
         used_s = sum(os.times()[:2])
         hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
         soft = math.ceil(used_s) + order["cpu_s"]
-        resource.setrlimit(resource.RLIMIT_CPU, (_within(soft, hard), hard))
+        resource.setrlimit(resource.RLIMIT_CPU, (within(soft, hard), hard))
 
 
-def _within(value: int, hard: int) -> int:
+def within(value: int, hard: int) -> int:
+    """A soft limit that the hard one allows."""
     return value if hard == resource.RLIM_INFINITY else min(value, hard)
 
 
@@ -194,7 +195,7 @@ def rlimits(limits: dict[str, Any]) -> list[tuple[int, int]]:
     for which, value in wanted.items():
         if value is not None:
             hard = resource.getrlimit(which)[1]
-            found.append((which, _within(value, hard)))
+            found.append((which, within(value, hard)))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fleetctl.guest.checkpoints.begin import place_of
 from fleetctl.guest.checkpoints.disk import Disk
+from fleetctl.guest.checkpoints.formats import NONE
 from fleetctl.guest.checkpoints.mirror import mirror_of
 from fleetctl.guest.checkpoints.watch import Watch
 from fleetctl.guest.metrics.followed import Followed
@@ -34,7 +35,7 @@ def follow(config: dict[str, Any], sandbox: Sandbox, run: Run) -> None:
         run.followers.append(Gpus(run.order["gpus"]))
     if run.order.get("rank"):
         return  # node 0 looks for all of them; others may well be silent
-    if run.order.get("checkpoint"):
+    if run.order.get("checkpoint") and run.order["checkpoint"]["format"] != NONE:
         asked = run.order["checkpoint"]
         disk = Disk(checkpoints_at(config, asked["path"]))
         mirror = mirror_of(run.order, disk.path, {**os.environ, **_own(run.order)})
