@@ -19,7 +19,6 @@ QUEUED, CANCELLED, REFUSED, OUTDATED = "Queued", "Cancelled", "Refused", "Outdat
 ENDED_BADLY = ("Failed", "Lost", "Refused")
 STOPPED = "Stopped"  # for good: it did badly
 CACHED = "Cached"  # as fleetctl.controllers.model has it, which would cost a read path its models
-ENDED_BADLY = ("Failed", "Lost", "Refused")  # states of an attempt
 
 
 class Task(NamedTuple):
