@@ -13,6 +13,7 @@ from fleetctl.specs.blocks.common import Execution
 from fleetctl.specs.builtin import runs_here
 from fleetctl.specs.kinds.function import FunctionSpec
 from fleetctl.specs.kinds.secret import SecretSpec
+from fleetctl.specs.kinds.sweep import SweepSpec
 from fleetctl.specs.values.scalars import Spec
 
 # As the guests set them; each is said in `fleetctl explain` and in the README.
@@ -75,7 +76,13 @@ def doubtful(spec: Spec) -> Iterator[Finding]:
 
 
 def _one_variable(spec: Spec) -> Iterator[Finding]:
-    """Names of one row that are one variable: a program would see the value of the last alone."""
+    """Names of one row that are one variable: a program would see the value of the last alone.
+
+    A W&B sweep that names its program is taken as W&B takes it: its program reads arguments and
+    `wandb.config`, which know the names apart.
+    """
+    if isinstance(spec, SweepSpec) and (spec.search.program or spec.search.command):
+        return
     told: set[frozenset[str]] = set()
     for at, row in works.rows(spec):
         first: dict[str, str] = {}
