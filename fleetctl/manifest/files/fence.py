@@ -11,8 +11,8 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 _ROOT: ContextVar[Path | None] = ContextVar("root", default=None)
 
@@ -46,7 +46,7 @@ def check(path: str | Path) -> None:
         raise Outside
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> BufferedReader:
     """A file that a manifest names, to be read and closed. Raises OSError."""
     check(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
