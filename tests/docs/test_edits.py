@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -68,24 +70,43 @@ def test_the_same_command_runs_each_time(fleet: Fleet) -> None:
     assert second > first
 
 
-def test_rows_keep_their_results_when_others_come_and_go(fleet: Fleet) -> None:
-    template = {"python": "import random\nSUBMIT(r=random.random())"}
+def written_rows(form: str, values: Sequence[int], directory: Path) -> dict[str, object]:
+    """Returns `tasks` with a row for each value, written in one of the ways that there are."""
+    if form == "items":
+        return {"items": [{"a": value} for value in values]}
+    if form == "matrix":
+        return {"matrix": {"a": [*values]}}
+    lines = {
+        "csv": ["a", *map(str, values)],
+        "jsonl": [json.dumps({"a": value}) for value in values],
+    }[form]
+    path = directory / f"rows.{form}"
+    path.write_text("\n".join(lines) + "\n")
+    return {"fromFile": str(path)}
 
-    def rows(*values: int) -> list[object]:
+
+@pytest.mark.parametrize("form", ["items", "csv", "jsonl", "matrix"])
+def test_rows_keep_their_results_when_others_come_and_go(
+    fleet: Fleet, tmp_path: Path, form: str
+) -> None:
+    template = {"python": "import random\nSUBMIT(r=random.random())"}
+    five = [5] if form == "matrix" else [5, 5]  # a value of a matrix stands there once
+
+    def rows(*values: int) -> list[tuple[int, float]]:
         """What is recorded after an apply of these rows, in their order."""
-        tasks = {"items": [{"a": value} for value in values]}
-        manifest = job("keeps", tasks=tasks, template=template)
+        manifest = job("keeps", tasks=written_rows(form, values, tmp_path), template=template)
         fleet.ok("apply", "-f", "-", "--wait", stdin=manifest)
         found = fleet.json("results", "job/keeps")
-        return sorted((row["params"]["a"], row["result"]["r"]) for row in found)
+        return sorted((int(row["params"]["a"]), row["result"]["r"]) for row in found)
 
-    first = rows(0, 5, 5, 7, 8, 9)
-    assert rows(5, 5, 7, 8, 9) == first[1:]
+    first = rows(0, *five, 7, 8, 9)
+    assert rows(*five, 7, 8, 9) == first[1:]
     fleet.ok("rerun", "job/keeps")
     fleet.ok("wait", "job/keeps", "--for=complete")
-    anew = rows(5, 5, 7, 8, 9)
-    assert not {*anew} & {*first}
-    assert rows(9, 8, 5, 5) == [*anew[:2], *anew[3:]]
+    again = rows(*five, 7, 8, 9)
+    assert not {*again} & {*first}
+    kept = [row for row in again if row[0] != 7]
+    assert rows(9, 8, *five) == kept
     fleet.ok("delete", "job/keeps")
 
 
