@@ -36,7 +36,7 @@ pathlib.Path(os.environ["FLEETCTL_RESULT"]).write_text(json.dumps(told))
 """
 # Four checkpoints of a layout that nobody knows, each written whole, and a crash.
 OF_ITS_OWN = """
-import os, pathlib
+import os, pathlib, time
 top = pathlib.Path(os.environ["FLEETCTL_CHECKPOINT"])
 top.mkdir(exist_ok=True)
 there = sorted(one.name for one in top.iterdir() if not one.name.startswith("."))
@@ -46,6 +46,7 @@ for step in (4, 8, 12, 16):
             (top / name).mkdir()
             (top / name / "model.safetensors").write_text(name)
 print(*there, os.environ.get("FLEETCTL_RESUME_FROM"), flush=True)
+time.sleep(0.5)
 os.kill(os.getpid(), 9)
 """
 HANGS = """
@@ -88,8 +89,8 @@ class ProviderCheckpoints:
         moved = aside.startswith("checkpoint `step-00000010` was moved aside as")
         assert stays or moved
         left = ["step-00000005", *(["step-00000010"] if stays else [])]
-        beside = [] if stays else [".incomplete-step-00000010"]
-        assert document["left"] == sorted([*beside, ".fleetctl-checkpoints.json", *left])
+        beside = [] if stays else [".fleetctl-checkpoints.json", ".incomplete-step-00000010"]
+        assert document["left"] == [*beside, *left]
         missing = replace(asked, resume="step:7")
         try:
             seen = await world.run(goes_on, run="run-2", template_hash="h2", checkpoint=missing)
