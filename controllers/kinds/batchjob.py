@@ -27,12 +27,7 @@ from fleetctl.controllers.reuse.rows import RowIndexes, Span
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program import (
-    PARAMETERS_UNREAD,
-    stopped_by_unread,
-    winner_unread,
-    winner_wandb,
-)
+from fleetctl.controllers.wandb.program import winner_wandb
 from fleetctl.specs.content import NO_PINS, Pins, content_of, given_params, template_hash
 from fleetctl.specs.values.hashing import canonical_json, params_hash
 
@@ -59,8 +54,6 @@ class BatchJob(KindController):
         self.spec = spec = spec.model_copy(update={"template": template})
         self.policy = policy_of(spec, pins)
         self.limits = limits_of(spec)
-        if spec.params_from is not None:
-            self.limits = stopped_by_unread(self.limits)
         self.rows = _rows(spec, pins)
         self.total = spec.count() if self.rows is None or self.rows.stale else len(self.rows.params)
         self.template_hash = template_hash(spec.template, spec.placement, pins, spec.params_from)
@@ -150,9 +143,6 @@ class BatchJob(KindController):
     def verdict(self, history: History) -> Verdict | None:
         if self.total is None:
             return None
-        unread = history.failed_job
-        if unread is not None and unread.reason == PARAMETERS_UNREAD:
-            return Verdict(False, PARAMETERS_UNREAD, winner_unread(unread))
         early = early_verdict(self.spec, history, units="tasks")
         if early is not None:
             return early

@@ -31,7 +31,7 @@ from fleetctl.controllers.planning.plan import Rollout
 from fleetctl.controllers.schedule.early_end import early_verdict
 from fleetctl.controllers.trials.winner import with_arguments, with_sweeps_command
 from fleetctl.controllers.vocabulary.status_keys import Status
-from fleetctl.controllers.wandb.program import stopped_by_unread, winner_wandb
+from fleetctl.controllers.wandb.program import winner_wandb
 from fleetctl.specs.blocks.nodes import ONE, Nodes, nodes_of
 from fleetctl.specs.content import (
     NO_PINS,
@@ -120,8 +120,6 @@ class TrainingRun(KindController):
         if any(it.nodes is not None for it in spec.stages) or spec.nodes != ONE:
             self.policy = replace(self.policy, reuse=1)  # nodes go with their attempt
         limits = limits_of(spec, backoff_limit_per_index=spec.max_restarts)
-        if spec.params_from is not None:
-            limits = stopped_by_unread(limits)
         rules = (_GIVEN_UP, *limits.rules)
         self.limits = replace(limits, rules=rules, checkpoints=checkpoint is not None)
         self.given = given_params(spec.params_from, pins)

@@ -46,7 +46,7 @@ OF_OBJECTS = {
     "PausedByWandb": "The sweep is paused at W&B; nothing more begins until it is resumed there.",
     "PriceUnknown": "Under a budget nothing starts whose price nobody knows.",
     "NoProvider": "This version has no provider of that name or type.",
-    "ParametersUnread": "A program read its parameters nowhere, or gave wandb values of its own.",
+    "ParametersUnread": "A program read its parameters nowhere, so it ran with its own defaults.",
     "Quarantined": "A pass over this object raised an error; it is tried again ever more rarely.",
     "QueueFull": "Its queue's quota is used; the end of another run of the queue makes room.",
     "QueueMissing": "The Queue that its `queue` names is not there; it is waited for.",

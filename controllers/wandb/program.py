@@ -69,12 +69,6 @@ def stopped_by_unread(limits: Limits) -> Limits:
     return replace(limits, rules=(rule, *limits.rules))
 
 
-def winner_unread(run: Run) -> str:
-    """The message of work that ends because a run of it did not take its sweep's parameters."""
-    hint = "add `${args}` to the command, or leave it out: then the sweep's own runs"
-    return with_hint(f"task {run.index}: {run.message}", hint)
-
-
 def unread(run: Run) -> str:
     """The message of a sweep that ends because a trial's parameters reached nobody."""
     return with_hint(

@@ -70,7 +70,7 @@ def test_the_winner_is_trained_with_what_won(empty: Fleet, tmp_path: Path) -> No
             (0.25, 3),
             (0.25, 4),
         ]
-    assert done.code == 1
-    status = empty.status("job/without")
-    assert (status["phase"], status["reason"]) == ("Failed", "ParametersUnread")
-    assert "lr=9.0 and not 0.25" in status["message"]
+    # It looks as a program does that reads `wandb.config`, so it is no failure, and said.
+    assert done.code == 0
+    described = empty.ok("get", "attempts", "job/without", "-o", "json")
+    assert "ParametersUnread" in described and "lr=9.0 and not 0.25" in described

@@ -33,8 +33,8 @@ UNREAD_TEXT = (
     " call wandb.init, and it reported nothing, so it ran with its own defaults"
 )
 OWN_VALUES_TEXT = (
-    "it gave wandb.init values of its own: {values}; its command has no `${{args}}`, so it may have"
-    " run with its own defaults"
+    "ParametersUnread: it gave wandb.init values of its own: {values}; its command has no"
+    " `${{args}}`, so unless it reads `wandb.config` it ran with its own defaults"
 )
 VALUES_SHOWN_MAX = 5
 LOG = "logs/debug.log"  # below the directory of a run: what the program gave `init` stands there
@@ -138,20 +138,20 @@ class Trial:
         """
         if not ended["ok"]:
             return line
-        ended["message"] = "; ".join(filter(None, (ended["message"], self.remark)))
+        remarks = (ended["message"], self.remark, self._differing())
+        ended["message"] = "; ".join(filter(None, remarks))
         found = self.result() or {}
         if line and self._metric in found and self._metric not in self._last:
             journal.metric(0, {self._metric: found[self._metric]}, None)
         line = line or _line(found)
-        if differing := self._differing():
-            ended.update(ok=False, reason=UNREAD, message=differing)
         if not (line or journal.reported) and self.unread:
             ended.update(ok=False, reason=UNREAD, message=UNREAD_TEXT)
         return line
 
     def _differing(self) -> str:
-        """What the program says of itself that is not what it was to run with; "" where it says
-        nothing else.
+        """Returns a remark on values of the program's own that are not those it was to run with, or
+        "". No failure: a program that gives `init` defaults and reads `wandb.config` runs with the
+        values that it was given, and looks the same from here.
         """
         if not self._compares:
             return ""
