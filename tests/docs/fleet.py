@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.living import alive
 from tests.servers import forked
 
 if TYPE_CHECKING:
@@ -91,6 +93,15 @@ class Fleet:
 
     def json(self, *words: str) -> Any:
         return json.loads(self.ok(*words, "-o", "json"))
+
+    def kill_controller(self) -> None:
+        """kill -9, until it is gone: a dying one may still take a request that it never answers."""
+        pid = self.json("status")["pid"]
+        os.kill(pid, signal.SIGKILL)
+        deadline_s = time.monotonic() + HANG_S
+        while alive(pid):
+            assert time.monotonic() < deadline_s, f"controller {pid} lives after kill -9"
+            time.sleep(0.01)
 
     def apply(self, example: str) -> str:
         """Apply an example and wait for its end, which must be a good one."""

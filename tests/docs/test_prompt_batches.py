@@ -84,7 +84,7 @@ def test_kills_amid_a_batch_lose_no_row_and_ask_none_twice(empty: Fleet) -> None
         until(lambda: empty.status("job/ask").get("message") == where)
         assert empty.status("job/ask")["reason"] == "InBatch"
         assert f"batch_0 in_progress, 120 of {ROWS} done" in empty.ok("describe", "endpoint/small")
-        os.kill(empty.json("status")["pid"], signal.SIGKILL)
+        empty.kill_controller()
         os.kill(gateway_pid(empty), signal.SIGKILL)
         empty.ok("apply", "-f", "-", stdin=text)
         until(lambda: empty.status("job/ask").get("message") == where)

@@ -92,7 +92,7 @@ def test_a_killed_controller_loses_no_row_and_asks_none_twice(empty: Fleet) -> N
         text = manifests(endpoint(model), job("ask", rows, text="row ${n}"))
         empty.ok("apply", "-f", "-", stdin=text)
         until(lambda: len(model.asked) > ROWS // 4)
-        os.kill(empty.json("status")["pid"], signal.SIGKILL)
+        empty.kill_controller()
         assert len(model.asked) < ROWS
         empty.ok("apply", "-f", "-", "--wait", stdin=text)
         lines = empty.ok("results", "job/ask", "-o", "jsonl").splitlines()
@@ -101,8 +101,9 @@ def test_a_killed_controller_loses_no_row_and_asks_none_twice(empty: Fleet) -> N
         assert [row["result"]["answer"] for row in found] == [f"echo: row {n}" for n in range(ROWS)]
         assert {(row["state"], row["attempts"]) for row in found} == {("Succeeded", 1)}
         assert said(model) == {f"row {n}": 1 for n in range(ROWS)}
-        # What has succeeded is not asked again, in another job either.
+        # What has succeeded is not asked again; in another job where that says so.
         again = job("again", rows[:3], text="row ${n}")
+        again["spec"]["cache"] = {"policy": "ReuseSucceeded"}
         empty.ok("apply", "-f", "-", "--wait", stdin=manifests(again))
         assert {row["state"] for row in empty.json("results", "job/again")} == {"Cached"}
         assert len(model.asked) == ROWS

@@ -218,11 +218,9 @@ async def test_a_directory_is_in_the_sandbox_without_what_its_ignore_files_name(
 ) -> None:
     source = {"path": str(project(assets)), "exclude": ["*.log"]}
     image = await assets.ready(source=source)
-    reply = await assets.output(image, "sh", "-c", "cd /root/project; find . -type f | sort")
-    assert reply.split() == [
-        *("./.gitignore", "./alias.py", "./main.py", "./pkg/.gitignore", "./pkg/mod.py"),
-    ]
-    assert await assets.output(image, "cat", "/root/project/alias.py") == "the text of main.py"
+    reply = await assets.output(image, "sh", "-c", "cd /root/project; find . ! -type d | sort")
+    # A link comes in an archive that is unpacked before the task begins (provider_sources.py).
+    assert reply.split() == ["./.gitignore", "./main.py", "./pkg/.gitignore", "./pkg/mod.py"]
 
 
 @told

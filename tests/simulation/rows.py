@@ -124,12 +124,15 @@ ROW_CHECKS = (done_work_is_not_done_again, the_rows_of_the_file_count)
 
 
 def _wanted(resource: Resource) -> Counter[str]:
-    """How many rows have which parameters; nothing of what may end before all are done."""
+    """How many rows have which parameters; nothing of what may end before all are done, or has
+    parameters that its file does not name.
+    """
     document = spec(resource)
     tasks = document.get("tasks") if resource.kind == "BatchJob" else None
     items = tasks.get("items") if isinstance(tasks, dict) else None
     spares = document.get("successPolicy") or document.get("onChange") == "Keep"
-    if not isinstance(items, list) or spares or document.get("rollout") == "FinishRunning":
+    elsewhere = document.get("rollout") == "FinishRunning" or document.get("paramsFrom")
+    if not isinstance(items, list) or spares or elsewhere:
         return Counter()
     return Counter(canonical_json(it) for it in items)
 

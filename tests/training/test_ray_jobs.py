@@ -72,7 +72,7 @@ class TestJob:
         cluster.odd = [503, CUT, 404]
         check = 'test "$FLEETCTL_ATTEMPT" = 2'
         assert self.job(cluster, "sh", "-c", check, FLEETCTL_ATTEMPT="2").lead() == 0
-        assert cluster.stops == ["fl-w"]
+        assert {*cluster.stops} == {"fl-w"}  # asked again where a reply was cut
         states = {name: job.details()["status"] for name, job in cluster.jobs.items()}
         assert states == {"fl-w": "STOPPED", "fl-other": "RUNNING", "fl-x": "SUCCEEDED"}
 
