@@ -57,6 +57,7 @@ OF_OBJECTS = {
     "Refused": "A provider refused the work, twice, and no other candidate is left.",
     "ResultsUnfit": "What `tasks.fromResults` takes cannot be parameters; nothing was begun.",
     "RevisionRefused": "A commit of a Source is not applied; the message says which file and line.",
+    "RunsNotBegun": "The newest objects of a schedule have not begun; each says what it waits for.",
     "RunNotMade": "A schedule's object could not be made; it is tried again until it is too late.",
     "ServerUnreachable": "No server of the Endpoint answers.",
     "StageFailed": "A stage is given up, so the training cannot go on.",

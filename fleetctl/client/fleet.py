@@ -24,18 +24,19 @@ from fleetctl.client.objects import (
 )
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.deadline import Deadline
-from fleetctl.common.errors import FleetctlError, NotFound, Refused
+from fleetctl.common.errors import Conflict, FleetctlError, NotFound, Refused
 from fleetctl.common.home import home as default_home
 from fleetctl.daemon.reach import spawn
 from fleetctl.daemon.reach.client import raise_refusal, results_of
+from fleetctl.daemon.reach.overtaken import Overtaken, describe_overtaking
 from fleetctl.daemon.reach.supervision import Supervision
 from fleetctl.manifest.files.documents import VALUES, Document, is_address, read_documents
 from fleetctl.specs.values.namespaces import DEFAULT_NAMESPACE
 from fleetctl.views.goals import Outcome, answer, goal
 from fleetctl.views.kinds import Target, kind_of, target
 from fleetctl.views.logs import read_bytes
-from fleetctl.views.objects import DELETING, View
-from fleetctl.views.reading import Reading, must_find, must_find_all, open_reading
+from fleetctl.views.objects import DELETING, View, mapping
+from fleetctl.views.reading import Reading, missing, must_find, open_reading
 from fleetctl.views.results import result_rows
 from fleetctl.views.selectors import matches, selector
 from fleetctl.views.tasks import CACHED, Task
@@ -45,6 +46,8 @@ log = logging.getLogger("fleetctl.client")
 Manifests = Declared | Path | str
 Objects = list[Object]
 Events = list[Event]
+Outcomes = list[Applied]
+Deletable = tuple[list[View], list[FleetctlError]]
 
 
 class GoalMissed(FleetctlError):
@@ -59,6 +62,7 @@ class Fleet:
     ) -> None:
         self.home = default_home() if home is None else Path(home).expanduser().absolute()
         self.namespace = namespace
+        self._works: dict[str, object] = {}  # of what was applied here, as the replies have it
 
     # -- changing ----------------------------------------------------------------------------------
 
@@ -87,36 +91,41 @@ class Fleet:
         reply = self._answered(
             {
                 "verb": "apply",
+                "tellWork": True,
                 "documents": [it._asdict() for it in documents],
                 **{name: True for name, wanted in fields.items() if wanted},
                 **self._namespaced(),
             }
         )
-        return [
-            Applied(str(it.get("key")), str(it.get("outcome")), str(it.get("message") or ""))
-            for it in results_of(reply)
-        ]
+        if not dry_run:
+            self._works |= mapping(reply.get("works"))
+        return [_applied(it) for it in results_of(reply)]
 
     def delete(
         self, *keys: str, yes: bool = False, wait: bool = True, timeout_s: float | None = None
-    ) -> None:
-        """Stop the work of objects such as `job/chunks` and remove them; returns when nothing of
-        them is left, unless `wait` is false.
+    ) -> Outcomes:
+        """Stop the work of objects such as `job/chunks` and remove them; returns what was deleted,
+        when nothing of it is left, unless `wait` is false.
 
-        yes: the data of a Volume with `deletionPolicy: Delete` may go. Raises NotFound before
-        anything is deleted, Refused where `yes` is needed, TimeoutError after timeout_s.
+        yes: the data of a Volume with `deletionPolicy: Delete` may go. An object that cannot be
+        deleted stops no other: once the others are gone, an error names each that is left and why;
+        NotFound or Refused as the first of them is. Raises TimeoutError after timeout_s.
         """
         with open_reading(self.home) as reading:
-            views = must_find_all([self._target(key) for key in keys], reading)
-            for seen in views:
-                if not yes and seen.spec().get("deletionPolicy") == "Delete":
-                    raise Refused(f"{seen.key}: deleting it deletes its data", hint="yes=True")
+            views, problems = self._deletable(keys, reading, yes=yes)
             living = [seen.key for seen in views if seen.phase != DELETING]
-            if living:
-                self._answered({"verb": "delete", "keys": living})
-            if wait:
-                pending = {seen.resource.uid: seen.key for seen in views}
+            request = {"verb": "delete", "keys": living, "each": True}
+            results = results_of(self._answered(request)) if living else []
+            failed = {str(it["key"]): _problem(it) for it in results if it["outcome"] != "deleted"}
+            problems += failed.values()
+            pending = {it.resource.uid: it.key for it in views if it.key not in failed}
+            done = list(pending.values())
+            if wait and pending:
                 self._until(reading, lambda: _gone(pending, reading), timeout_s, pending.values())
+        if problems:
+            raise _joined(problems, done)
+        said = {it.key: it for it in map(_applied, results)}
+        return [said.get(key) or Applied(key, "deleted", "") for key in done]
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -124,14 +133,23 @@ class Fleet:
         """Block until `complete`, `finished`, `failed`, `first-result` or `condition=NAME` holds.
 
         Starts a controller if none runs. Raises GoalMissed when it can no longer hold, TimeoutError
-        after timeout_s.
+        after timeout_s, and Conflict where this Fleet applied the object and another apply made
+        other work of it since: the error names that change, and waiting once more waits for it.
         """
         wanted = goal(goal_)
         with open_reading(self.home) as reading:
             uid = must_find(self._target(key), reading).resource.uid
+            overtaken = Overtaken(self._works)
 
             def met() -> bool:
-                verdict = answer(wanted, reading.by_uid(uid))
+                seen = reading.by_uid(uid)
+                if seen is not None:
+                    overtaken.look(seen)
+                if seen is not None and uid in overtaken:
+                    del self._works[seen.key]
+                    hint = f"fleetctl events {seen.key}"
+                    raise Conflict(describe_overtaking(seen, reading), hint=hint)
+                verdict = answer(wanted, seen)
                 if verdict.outcome is Outcome.IMPOSSIBLE:
                     hint = f"fleetctl describe {key}"
                     raise GoalMissed(f"{key} cannot meet `{goal_}`: {verdict.because}", hint=hint)
@@ -180,6 +198,21 @@ class Fleet:
 
     def _target(self, key: str) -> Target:
         return target(key, self.namespace)
+
+    def _deletable(self, keys: Sequence[str], reading: Reading, *, yes: bool) -> Deletable:
+        """The objects that may go, each once, and an error for each key of another."""
+        found: dict[str, View] = {}
+        problems: list[FleetctlError] = []
+        for wanted in map(self._target, keys):
+            seen = reading.find(wanted)
+            if seen is None:
+                problems.append(missing(wanted, reading))
+            elif not yes and seen.spec().get("deletionPolicy") == "Delete":
+                text = f"{seen.key}: deleting it deletes its data"
+                problems.append(Refused(text, hint="yes=True"))
+            else:
+                found[seen.resource.uid] = seen
+        return list(found.values()), problems
 
     def _namespaced(self) -> dict[str, object]:
         return {"namespace": self.namespace} if self.namespace != DEFAULT_NAMESPACE else {}
@@ -234,6 +267,28 @@ def _documents(manifest: Manifests) -> Sequence[Document]:
             f"there is no file or directory `{manifest}`", hint="a text has several lines"
         )
     return read_documents([str(manifest)])
+
+
+def _applied(result: Mapping[str, object]) -> Applied:
+    key, outcome = str(result.get("key")), str(result.get("outcome"))
+    return Applied(key, outcome, str(result.get("message") or ""))
+
+
+def _problem(result: Mapping[str, object]) -> FleetctlError:
+    """Returns the error for an object that the controller did not delete."""
+    sort = NotFound if result.get("outcome") == "missing" else Refused
+    return sort(str(result.get("message")), hint=str(result.get("hint") or ""))
+
+
+def _joined(problems: Sequence[FleetctlError], done: Sequence[str]) -> FleetctlError:
+    """Returns one error for all objects that are left, which names those that are gone, too."""
+    first = problems[0]
+    if len(problems) == 1 and not done:
+        return first
+    lines = [f"{it} ({it.hint})" if it.hint else str(it) for it in problems]
+    if done:
+        lines.append(f"deleted all the same: {', '.join(done)}")
+    return type(first)("; ".join(lines))
 
 
 def _gone(pending: dict[str, str], reading: Reading) -> bool:

@@ -120,7 +120,7 @@ NAMESPACE = Column(
     "NAMESPACE", lambda seen, _: safe(seen.resource.namespace) if seen.kind.namespaced else NONE
 )
 STATUS = Column("STATUS", lambda seen, _: safe(seen.phase))
-ACTIVE = Column("ACTIVE", lambda seen, _: str(seen.count("active")))
+ACTIVE = Column("ACTIVE", lambda seen, _: str(seen.active))
 FAILED = Column("FAILED", lambda seen, _: str(seen.count("failed")))
 RETRIES = Column("RETRIES", lambda seen, _: str(seen.count("retries")))
 WHERE = Column("WHERE", _where)
@@ -243,7 +243,7 @@ _ALL = (
     KEY,
     STATUS,
     Column("DONE", lambda seen, _: seen.done if seen.kind.runs else NONE),
-    Column("ACTIVE", lambda seen, _: str(seen.count("active")) if seen.kind.runs else NONE),
+    Column("ACTIVE", lambda seen, _: str(seen.active) if seen.kind.runs else NONE),
     Column("FAILED", lambda seen, _: str(seen.count("failed")) if seen.kind.runs else NONE),
     ASKED_GPU,
     *MONEY,

@@ -110,5 +110,6 @@ def _condition(wanted: Goal, seen: View) -> Answer:
 def tally(seen: View) -> str:
     """`431/500 done, 44 active, 3 failed`: counts of zero are left out, save the first."""
     parts = [f"{seen.done} done"] if seen.kind.runs else [safe(seen.phase)]
-    parts += [f"{seen.count(key)} {key}" for key in ("active", "failed") if seen.count(key)]
+    counts = (("active", seen.active), ("failed", seen.count("failed")))
+    parts += [f"{count} {name}" for name, count in counts if count]
     return ", ".join(parts)

@@ -106,6 +106,16 @@ class View(NamedTuple):
         return before_s + (0.0 if since_s is None else max(0.0, now_s - since_s)) or None
 
     @property
+    def starting(self) -> int:
+        """Units that are tried while nothing of the object runs: no machine may ever take them."""
+        return self.count("starting") if self.phase == PENDING else 0
+
+    @property
+    def active(self) -> int:
+        """Units at work; what only tries to start is none as long as nothing runs."""
+        return self.count("active") - self.starting
+
+    @property
     def waiting_on(self) -> list[str]:
         """Sentences on what the object waits for, the most telling first."""
         waiting = self.status.get("waitingOn")

@@ -10,10 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from fleetctl.specs.values.hints import with_hint
 from fleetctl.specs.values.scalars import Bool, Name, PositiveDuration, Spec
 
 QUOTAS_MAX = 64  # people read them all
 RESOURCES = ("sandboxes", "cpus", "gpus", "usdPerHour")
+# As `resources` of a template and other tools have them.
+_NEAR = {"cpu": "cpus", "gpu": "gpus", "sandbox": "sandboxes", "usd": "usdPerHour"}
 _SORT = re.compile(r"gpu/[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 Amount = Annotated[float, Field(ge=0, le=1e9)]
@@ -22,7 +25,9 @@ Amount = Annotated[float, Field(ge=0, le=1e9)]
 def _is_resource(value: str) -> str:
     if value not in RESOURCES and not _SORT.fullmatch(value):
         known = ", ".join(f"`{it}`" for it in RESOURCES)
-        raise ValueError(f"it must be {known} or a sort of GPU such as `gpu/A100`")
+        message = f"it must be {known} or a sort of GPU such as `gpu/A100`"
+        near = _NEAR.get(value.lower())
+        raise ValueError(with_hint(message, f"did you mean `{near}`?" if near else ""))
     return value
 
 

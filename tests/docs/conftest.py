@@ -5,10 +5,12 @@ one that is emptied after each test.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.docs.fleet import Fleet, of_all_workers
+from tests.docs.screens import variables_for
 from tests.emulators.modal.running import ModalEmulator
 from tests.emulators.wandb.running import WandbEmulator
 
@@ -37,11 +39,15 @@ def empty(house: Fleet) -> Iterator[Fleet]:
 
 
 @pytest.fixture
-def tour(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """The README begins with nothing, so its screens do too; an emulated Modal stands by."""
+def tour(shows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A page begins with nothing, so its screens do too; an emulated Modal stands by for those that
+    ask for an account. shows: the page.
+    """
     with ModalEmulator() as emulator:
         patience = {"FLEETCTL_MODAL_CONNECT_S": "60"}  # the machine may be busy
-        tour = Fleet(tmp_path_factory.mktemp("tour") / "home", {**emulator.env, **patience})
+        tour = Fleet(
+            tmp_path_factory.mktemp("tour") / "home", {**variables_for(shows, emulator), **patience}
+        )
         yield tour
         tour.close()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,8 @@ from tests.docs.fleet import ROOT, Answer, Fleet
 from tests.emulators.modal.running import ModalEmulator
 
 README = ROOT / "README.md"
+# Pages for people who have no account anywhere.
+WITHOUT_ACCOUNT = (README, ROOT / "docs" / "tutorial" / "first-steps.md")
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 _RUN_BLOCK = re.compile(r"^```console run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -34,6 +36,16 @@ _VARYING = (
     (re.compile(r"namespaces(\+landlock)?|\bprocess( \(.*\))?$"), "TIER"),
     (re.compile(r"\s+"), " "),
 )
+
+
+def variables_for(page: Path, emulator: ModalEmulator) -> Mapping[str, str]:
+    """Returns what the screens of a page find in the environment: the account of an emulated Modal,
+    or none at all, whatever the one who runs this has.
+    """
+    if page not in WITHOUT_ACCOUNT:
+        return emulator.env
+    tokens = {"MODAL_TOKEN_ID": "", "MODAL_TOKEN_SECRET": ""}
+    return {**tokens, "MODAL_CONFIG_PATH": str(ROOT / "no-such-file")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +113,7 @@ def main() -> None:
     with ModalEmulator() as emulator:
         for page in played():
             with tempfile.TemporaryDirectory() as place:
-                fleet = Fleet(Path(place) / "home", emulator.env)
+                fleet = Fleet(Path(place) / "home", variables_for(page, emulator))
                 text = page.read_text("utf-8")
                 recorded = _RUN_BLOCK.sub(partial(_recorded, fleet), text)
                 fleet.close()

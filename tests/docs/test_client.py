@@ -11,7 +11,7 @@ import pytest
 
 from fleetctl import BatchJob, GoalMissed, Sweep
 from fleetctl import Fleet as Client
-from fleetctl.common.errors import NotFound, Refused, UsageError
+from fleetctl.common.errors import Conflict, NotFound, Refused, UsageError
 from tests.docs.fleet import EXAMPLES, ROOT, Fleet
 from tests.docs.screens import blocks
 
@@ -80,6 +80,43 @@ def test_a_wait_may_take_too_long(client: Client) -> None:
     client.apply(job("never", "pass", parallelism=0))
     with pytest.raises(TimeoutError, match="job/never"):
         client.wait("job/never", timeout_s=0.05)
+
+
+def test_a_wait_ends_where_another_made_other_work_of_it(
+    empty: Fleet, client: Client, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs.yaml"
+    client.apply(job("two", "SUBMIT(mine=1)", parallelism=0))
+    empty.ok("set", "job/two", "maxInfraRetries=7")  # changes no work
+    with pytest.raises(TimeoutError):
+        client.wait("job/two", timeout_s=0.05)
+    theirs.write_text(
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: BatchJob\nmetadata: {name: two}\n"
+        "spec: {parallelism: 1, template: {python: SUBMIT(theirs=1)}}\n"
+    )
+    empty.ok("apply", "-f", str(theirs), "--wait", "--yes")
+    with pytest.raises(Conflict, match=r"theirs\.yaml") as told:
+        client.wait("job/two", timeout_s=600)
+    assert "batchjob/two" in str(told.value)
+    assert client.wait("job/two", timeout_s=600).phase == "Succeeded"
+
+
+def test_of_several_that_are_deleted_each_is_reported_and_none_stops_another(
+    client: Client,
+) -> None:
+    client.apply(
+        job("a", "pass", parallelism=0),
+        job("b", "pass", parallelism=0),
+        "apiVersion: fleetctl.dev/v1alpha1\nkind: Volume\nmetadata: {name: v}\n"
+        "spec: {deletionPolicy: Delete}\n",
+    )
+    with pytest.raises(NotFound) as told:
+        client.delete("job/a", "job/nope", "volume/v", "job/b")
+    said = str(told.value)
+    assert all(it in said for it in ("nope", "volume/v", "batchjob/a", "batchjob/b"))
+    assert [(it.kind, it.name) for it in client.list()] == [("Volume", "v")]
+    (gone,) = client.delete("volume/v", yes=True)
+    assert (gone.key, gone.outcome) == ("volume/v", "deleted")
 
 
 def test_what_is_finished_is_kept_or_run_again_as_one_says(client: Client) -> None:

@@ -66,6 +66,14 @@ def test_the_readme_is_short() -> None:
     assert len(TEXTS[README].encode()) <= README_BYTES_MAX
 
 
+def test_no_page_runs_what_a_public_index_may_call_fleetctl() -> None:
+    """Before a release that name may be somebody else's: a path, a URL or a wheel is named."""
+    bare = re.compile(r"^(uvx|uv tool run|(uv )?pip install|uv tool install) fleetctl\b", re.M)
+    assert not [path.name for path, text in TEXTS.items() if bare.search(text)]
+    wheel = "uvx --from dist/fleetctl-0.1.0-py3-none-any.whl fleetctl run --"
+    assert all(wheel in page(f"docs/how-to/{it}.md") for it in ("install", "run-a-command"))
+
+
 def test_the_manifests_that_the_pages_show_are_those_of_the_examples() -> None:
     found = [it for text in TEXTS.values() for it in blocks(text, "yaml")]
     whole = [yaml.safe_load(it) for it in found if it.startswith("apiVersion")]

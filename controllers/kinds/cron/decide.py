@@ -16,6 +16,10 @@ from fleetctl.specs.kinds.schedule import ScheduleSpec
 ALLOW, FORBID, REPLACE = "Allow", "Forbid", "Replace"
 # A clock that says so much less than it did is not what is left of a leap second.
 SET_BACK_S = 60.0
+# So many in a row that never began are no accident; a person hears of them.
+UNBEGUN_NOTED_MIN = 3
+# Nothing more is made beyond it: Kubernetes gives up a CronJob that missed as many starts.
+UNBEGUN_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,8 @@ class Child:
     deleted: bool  # its deletion was asked for, and is not confirmed
     created_at_s: float
     completed_at_s: float | None = None
+    begun: bool | None = True  # a run of it began, at some time; None: it is not known yet
+    why: str = ""  # why it stands still, for people
 
     @property
     def runs(self) -> bool:
@@ -52,7 +58,8 @@ class Decision:
     """memory: what holds from now on while nothing is started. start_s: the moment to start for,
     now; then `passed` earlier ones are missed as well. remove: finished ones beyond the limits, and
     with `Replace` those in the way. late: moments that were too late to start. waiting: why what is
-    due does not start; empty where nothing waits.
+    due does not start; empty where nothing waits. unbegun: its newest objects, oldest first, where
+    several in a row have not begun.
     """
 
     memory: Memory
@@ -63,6 +70,7 @@ class Decision:
     late: int = 0
     waiting: str = ""
     behind: bool = False  # the clock was set back
+    unbegun: tuple[Child, ...] = ()
 
 
 def decide(spec: ScheduleSpec, memory: Memory, children: Sequence[Child], now_s: float) -> Decision:
@@ -75,6 +83,7 @@ def decide(spec: ScheduleSpec, memory: Memory, children: Sequence[Child], now_s:
         next_s=times.next_s(max(now_s, memory.decided_s)),
         remove=past,
         behind=memory.decided_s > now_s + SET_BACK_S,
+        unbegun=newest_unbegun(children),
     )
     if spec.suspend:
         return decision
@@ -90,6 +99,9 @@ def decide(spec: ScheduleSpec, memory: Memory, children: Sequence[Child], now_s:
         if spec.concurrency_policy == REPLACE:
             doomed = tuple(it for it in in_the_way if not it.deleted)
         return replace(decision, remove=(*past, *doomed), waiting=waiting)
+    if len(decision.unbegun) >= UNBEGUN_MAX:
+        waiting = f"the run of {times.text(due.last_s)} waits until one of these begins or goes"
+        return replace(decision, waiting=waiting)
     return replace(decision, start_s=due.last_s, passed=due.count - 1)
 
 
@@ -127,6 +139,20 @@ def history_to_remove(spec: ScheduleSpec, children: Sequence[Child]) -> tuple[Ch
         ended.sort(key=lambda it: (it.created_at_s, it.uid))
         found += [it for it in ended[: max(0, len(ended) - most)] if not it.deleted]
     return tuple(found)
+
+
+def newest_unbegun(children: Sequence[Child]) -> tuple[Child, ...]:
+    """Returns the objects behind the last one that began, oldest first; none where they are few.
+    Those made by hand count neither way.
+    """
+    made = sorted((it for it in children if it.at_s is not None), key=lambda it: it.at_s or 0.0)
+    found: list[Child] = []
+    for child in reversed(made):
+        if child.begun or child.over:
+            break
+        if child.begun is not None:
+            found.append(child)
+    return tuple(reversed(found)) if len(found) >= UNBEGUN_NOTED_MIN else ()
 
 
 def name_of(schedule: str, at_s: float) -> str:

@@ -213,9 +213,10 @@ def _follow(state_dir: Path, key: str, args: Namespace, screen: Screen) -> int:
     """Show the output until it ends, or cannot go on by itself; the exit code of the command."""
     from fleetctl.cli.follow.logs_follow import Output
     from fleetctl.cli.follow.patience import CAPACITY, MISSING, Patience, sentence
-    from fleetctl.cli.follow.progress import Overtaken, until_ended
+    from fleetctl.cli.follow.progress import until_ended
     from fleetctl.cli.follow.supervise import detached
     from fleetctl.common.deadline import Deadline
+    from fleetctl.daemon.reach.overtaken import Overtaken
 
     wanted = target(key, args.namespace)
     key = wanted.key

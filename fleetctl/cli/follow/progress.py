@@ -16,7 +16,7 @@ from fleetctl.cli.output.render import Screen
 from fleetctl.cli.show.summary import summary_lines
 from fleetctl.common.deadline import Deadline, Every
 from fleetctl.common.text import safe
-from fleetctl.tracking.annotations import work_digest
+from fleetctl.daemon.reach.overtaken import Overtaken, describe_overtaking
 from fleetctl.views.goals import tally
 from fleetctl.views.kinds import Target, commands, target_with
 from fleetctl.views.objects import DELETING, SKIPPED, SUCCEEDED, SUSPENDED, View, why
@@ -88,25 +88,6 @@ def follow_to_end(
     except KeyboardInterrupt:
         names = [one.key for one in working]
         return detached(names, commands("wait", names), screen)
-
-
-class Overtaken:
-    """Knows which objects do other work by now than the apply that is waited for asked for."""
-
-    def __init__(self, works: Mapping[str, object]) -> None:
-        self._works = works
-        self._uids: set[str] = set()
-
-    def look(self, seen: View) -> None:
-        """Compares an object as it is stored now with what was applied."""
-        own, there = self._works.get(seen.key), seen.resource
-        if not isinstance(own, list) or there.generation == own[0]:
-            return
-        if work_digest(there.kind, seen.spec(), there.annotations) != own[1]:
-            self._uids.add(there.uid)
-
-    def __contains__(self, uid: object) -> bool:
-        return uid in self._uids
 
 
 def _uids(targets: Sequence[Target], reading: Reading) -> list[str]:
@@ -198,23 +179,15 @@ def _conclude(
         screen.error(sentence(seen), hint=way_out(seen))
         code = 1
     for seen in others:
-        screen.error(_overtaken_by(seen, reading), hint=f"fleetctl events {safe(seen.key)}")
+        screen.error(
+            safe(describe_overtaking(seen, reading)), hint=f"fleetctl events {safe(seen.key)}"
+        )
         code = OVERTAKEN
     if not ended:
         hint = safe(commands("wait", [one.key for one in working]))
         screen.error("timed out; work goes on", hint=hint)
         return TIMED_OUT
     return code
-
-
-def _overtaken_by(seen: View, reading: Reading) -> str:
-    """A sentence on the change that made other work of it, as its event keeps it."""
-    said = [it.line.message for it in reading.events(seen) if it.line.reason == "Configured"]
-    change = said[-1].removeprefix(f"{seen.key} configured").removeprefix(": ") if said else ""
-    return (
-        f"{safe(seen.key)} does other work than was applied here, since generation"
-        f" {seen.resource.generation}" + (f": {safe(change)}" if change else "")
-    )
 
 
 def _progress(screen: Screen) -> Progress:

@@ -17,7 +17,8 @@ from fleetctl.views.objects import View, mapping, why
 BARS_MAX = 20
 REFRESH_PER_S = 8
 # Bar, time and the gaps between; then phase and counts, and what is left is for the rest.
-FIXED_CELLS, NAME_CELLS_MAX, EXTRA_CELLS_MAX, EXTRA_CELLS_MIN = 16 + 7 + 4, 28, 60, 8
+BAR_CELLS, NARROW_BAR_CELLS, TIME_CELLS, GAP_CELLS = 16, 8, 7, 4
+NARROW_COLUMNS, NAME_CELLS_MAX, EXTRA_CELLS_MAX, EXTRA_CELLS_MIN = 80, 28, 60, 8
 
 
 class LiveProgress:
@@ -32,11 +33,15 @@ class LiveProgress:
             highlight=False,
             emoji=False,
         )
-        self._columns = console.width
+        narrow = console.width < NARROW_COLUMNS
+        bar_cells = NARROW_BAR_CELLS if narrow else BAR_CELLS
+        # rich would take what lacks from every column alike, also from the time.
+        self._text_cells = console.width - bar_cells - TIME_CELLS - GAP_CELLS
+        self._name_cells_max = max(1, min(NAME_CELLS_MAX, self._text_cells // (3 if narrow else 1)))
         whole = Column(no_wrap=True, overflow="ellipsis")
         self._progress = Progress(
             TextColumn("{task.description}", markup=False, table_column=whole),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=bar_cells),
             TextColumn("{task.fields[progress]}", markup=False, table_column=Column(no_wrap=True)),
             TimeElapsedColumn(),
             console=console,
@@ -50,19 +55,20 @@ class LiveProgress:
 
     def show(self, views: Sequence[View]) -> None:
         shown = views[:BARS_MAX]
-        name_cells = min(max((width(safe(it.key)) for it in shown), default=0), NAME_CELLS_MAX)
+        widest = max((width(safe(it.key)) for it in shown), default=0)
+        room = max(1, self._text_cells - min(widest, self._name_cells_max))
         for view in shown:
             uid = view.resource.uid
             if uid not in self._bars:
                 self._bars[uid] = self._progress.add_task(
-                    shorten(safe(view.key), NAME_CELLS_MAX), total=None, progress=""
+                    shorten(safe(view.key), self._name_cells_max), total=None, progress=""
                 )
             total = view.status.get("total")
             self._progress.update(
                 self._bars[uid],
                 completed=view.settled,
                 total=total if isinstance(total, int) else None,
-                progress=progress_text(view, self._columns - FIXED_CELLS - name_cells),
+                progress=shorten(progress_text(view, room), room),
             )
 
     def close(self) -> None:

@@ -175,7 +175,9 @@ def _also(seen: View, because: str) -> list[str]:
 
 def _work(seen: View, reading: Reading, now_s: float) -> Iterator[str]:
     unit = seen.kind.unit
-    counts = [f"{seen.count('succeeded')} succeeded", f"{seen.count('active')} active"]
+    counts = [f"{seen.count('succeeded')} succeeded", f"{seen.active} active"]
+    if seen.starting:
+        counts.append(f"{seen.starting} starting")
     counts.append(f"{seen.count('failed')} failed")
     if seen.count("stopped"):
         counts.append(f"{seen.count('stopped')} stopped early")

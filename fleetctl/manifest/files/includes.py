@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fleetctl.manifest.files import fence
-from fleetctl.manifest.files.documents import Document, read_documents
+from fleetctl.manifest.files.documents import Document, is_address, read_documents
 from fleetctl.manifest.files.requirements import (
     RequirementsError,
     named_file,
@@ -39,6 +39,7 @@ from fleetctl.specs.values.packages import OUTSIDE, is_inside, split_options, wi
 
 OUTSIDE_IT = fence.reason(fence.Outside())
 FILES_LOOKED_AT_MAX = 1000  # for a name that is nearly right
+MANIFEST_DIRECTORY = "the directory of the manifest that names it"
 
 # These stand in for what could not be read, so that everything else is still checked.
 _SOME_SEARCH = {"method": "grid", "program": "-", "parameters": {"x": {"value": 0}}}
@@ -81,19 +82,23 @@ def _absolute(path: Any, directory: str) -> Any:
     return os.path.normpath(os.path.join(directory, own))
 
 
-def _near(path: str, written: str) -> str:
-    """A hint: what lies there under nearly the same name."""
+def _near(path: str, written: str, *, base: str = MANIFEST_DIRECTORY) -> str:
+    """A hint: what lies there under nearly the same name, or else where it was looked for. base:
+    the directory that the path is relative to.
+    """
     place = FilePath(path)
     if not fence.inside(place):
         return ""
+    relative = not is_address(path) and not written.startswith(("/", "~"))
+    looked_in = f"a path here is relative to {base}" if relative and not place.exists() else ""
     try:
         names = [it.name for it in islice(place.parent.iterdir(), FILES_LOOKED_AT_MAX)]
     except OSError:
-        return ""
+        return looked_in
     found = get_close_matches(place.name, names, n=1)
-    return (
-        f"did you mean `{shortened(str(FilePath(written).with_name(found[0])))}`?" if found else ""
-    )
+    if not found or found[0] == place.name:
+        return looked_in
+    return f"did you mean `{shortened(str(FilePath(written).with_name(found[0])))}`?"
 
 
 def _shown(path: str, document: Document) -> str:
@@ -196,7 +201,9 @@ def _listed(
             included.problems.append(Problem(shown, error.line, 1, str(error)))
         else:
             message = f" names {value_text(error.file)}; {error}"
-            included.findings.append(Finding(here, here, message))
+            base = MANIFEST_DIRECTORY if directory == document.dir else "`source.path`"
+            hint = _near(os.path.join(directory, error.file), error.file, base=base)
+            included.findings.append(Finding(here, here, message, hint))
     return []
 
 
@@ -266,7 +273,8 @@ def _tasks(spec: dict[str, Any], document: Document, included: Included) -> None
     try:
         rows = read_rows(path)
     except RowError as error:
-        included.problems.append(Problem(_shown(named.path, document), error.line, 1, str(error)))
+        shown = _shown(named.path, document)
+        included.problems.append(Problem(shown, error.line, 1, str(error), error.hint))
     except OSError as error:
         message = f" is {value_text(named.path)}; it cannot be read: {fence.reason(error)}"
         included.findings.append(Finding(here, here, message, _near(path, named.path)))

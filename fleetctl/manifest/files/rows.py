@@ -5,16 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fleetctl.common.text import plural
+from fleetctl.common.text import and_more, plural
 from fleetctl.manifest.files import fence
 from fleetctl.manifest.plain import INT_MAX, INT_MIN
 from fleetctl.manifest.problems import shortened
 
 ROWS_MAX = 1_000_000
+NAMED_MAX = 3
 ROWS_BYTES_MAX = 64 * 1024 * 1024  # a stored spec is read as a whole
 
 Row = dict[str, Any]
@@ -23,9 +25,10 @@ Row = dict[str, Any]
 class RowError(Exception):
     """Line `line` of the file cannot be used."""
 
-    def __init__(self, line: int, message: str) -> None:
+    def __init__(self, line: int, message: str, *, hint: str = "") -> None:
         super().__init__(message)
         self.line = line
+        self.hint = hint
 
 
 def read_rows(path: str) -> list[Row]:
@@ -91,11 +94,28 @@ def _comma_separated(text: str) -> Iterator[Row]:
             if not fields:
                 continue
             if len(fields) != len(header):
-                has, wants = plural(len(fields), "field"), plural(len(header), "column")
-                raise RowError(lines.line_num, f"the row has {has}, and the header {wants}")
+                raise _ragged(lines.line_num, fields, header, lines)
             yield dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise RowError(lines.line_num, f"the row is not CSV: {error}") from error
+
+
+def _ragged(line: int, fields: list[str], header: list[str], rest: Iterable[list[str]]) -> RowError:
+    """Returns the error for the first row whose fields are not those of the header, with how many
+    of the rows below it are no better.
+    """
+    has, wants = plural(len(fields), "field"), plural(len(header), "column")
+    message, others = f"the row has {has}, and the header {wants}", 0
+    with suppress(csv.Error):  # an error of its own, once these are right
+        others = sum(1 for it in rest if it and len(it) != len(header))
+    if others:
+        message += f"; so it is with {plural(others, 'row')} below it"
+    if len(fields) > len(header):
+        return RowError(line, message, hint='write a field that holds a comma as `"a, b"`')
+    lacking = and_more([f"`{shortened(it)}`" for it in header[len(fields) :]], most=NAMED_MAX)
+    commas = "," * (len(header) - len(fields))
+    hint = f"{lacking} is missing; end the row with `{commas}` where it is empty"
+    return RowError(line, message, hint=hint)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> Row:

@@ -66,6 +66,10 @@ class Foreign:
             self.say(key, "is not of a type that can be read, and is left out")
         return value if fits else None
 
+    def peek(self, key: str) -> Any:
+        """The value, which stays to be taken."""
+        return self._left.get(key)
+
     def text(self, key: str) -> str | None:
         """A scalar as text."""
         value = self.take(key, str, int, float)

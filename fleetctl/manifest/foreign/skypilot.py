@@ -25,6 +25,8 @@ _PLACE = ("cloud", "region", "zone", "infra", "instance_type")
 _NO_SPOT = "is left out: `placement` has no word for it; work that is lost starts again elsewhere"
 _ENDS = "is left out: a sandbox ends with its work"
 _CHOICES = ("any_of", "ordered")
+# What SkyPilot calls the only one of its places that is a provider here.
+_KUBERNETES = ("kubernetes", "k8s")
 _FIELD_OF = {"BatchJob": "job", "TrainingRun": "trainingrun"}
 
 
@@ -76,7 +78,9 @@ def _task(source: Foreign, called: str, wanted: Wanted) -> Iterator[dict[str, An
     setup = source.text("setup")
     if setup is not None:
         source.say("setup", "runs before `run` in each attempt; `image.run` would keep its outcome")
-    secrets = _secrets(source)
+    env, unset = _env(source)
+    secrets = sorted({*_secrets(source), *unset})
+    placement = _placement(resources)
     machine = _machine(resources)
     before = lines_for(
         source, "run", f"{setup} {run}", SKYPILOT, gpus=gpus_in(machine), every=wanted.old_names
@@ -87,22 +91,24 @@ def _task(source: Foreign, called: str, wanted: Wanted) -> Iterator[dict[str, An
             "command": ["bash", "-c", "\n".join([*before, *_lines(setup, run)])],
             "image": _image(resources),
             "source": _workdir(source),
-            "env": _env(source),
+            "env": env,
             "secrets": [f"{called}-secrets"] if secrets else [],
             "resources": machine,
             "volumes": _mounts(source),
         }
     )
     if secrets:
-        source.say("secrets", "became a Secret that takes the values from the environment")
+        text = f"became Secret `{called}-secrets`, which takes the values from the environment"
+        source.say("envs" if secrets == sorted(unset) else "secrets", text)
         yield manifest("Secret", f"{called}-secrets", {"fromEnv": secrets})
     nodes, retries = source.take("num_nodes", int) or 1, _retries(resources)
     labels = {str(key): str(it) for key, it in resources.part("labels").drain().items()}
     if nodes > 1:
-        spec = {"nodes": nodes, "maxRestarts": retries, "template": template}
+        spec = {"placement": placement, "nodes": nodes, "maxRestarts": retries}
+        spec["template"] = template
         yield manifest("TrainingRun", called, given(spec), labels=labels)
     else:
-        spec = {"backoffLimitPerIndex": retries, "template": template}
+        spec = {"placement": placement, "backoffLimitPerIndex": retries, "template": template}
         yield manifest("BatchJob", called, given(spec), labels=labels)
 
 
@@ -147,14 +153,37 @@ def _workdir(source: Foreign) -> dict[str, Any] | None:
     return None
 
 
-def _env(source: Foreign) -> dict[str, str]:
-    env: dict[str, str] = {}
-    for name, value in source.part("envs").drain(keep_null=True).items():
-        if value is None:
-            source.say(f"envs.{name}", "is left out: it has no value; give one under `env`")
-        else:
-            env[name] = str(value)
-    return env
+def _env(source: Foreign) -> tuple[dict[str, str], list[str]]:
+    """(variables with a value; names of those without, which must be given where it is launched)"""
+    found = source.part("envs").drain(keep_null=True)
+    unset = [name for name, value in found.items() if value is None]
+    for name in unset:
+        source.say(f"envs.{name}", "has no value: it must be set where you apply it")
+    return {name: str(value) for name, value in found.items() if value is not None}, unset
+
+
+def _placement(resources: Foreign) -> dict[str, str] | None:
+    """The provider that the task itself names, or else the first of its choices."""
+    for key in ("infra", "cloud"):
+        if _is_kubernetes(resources.peek(key)):
+            resources.take(key)
+            return {"provider": "kubernetes"}
+    own_place = any(resources.peek(key) is not None for key in _PLACE)
+    first = next(filter(None, (resources.peek(key) for key in _CHOICES)), None)
+    if own_place or not isinstance(first, list) or not isinstance(first[0], dict):
+        return None
+    return {"provider": "kubernetes"} if _is_carried(first[0]) else None
+
+
+def _is_kubernetes(place: object) -> bool:
+    """`kubernetes`, or `k8s/CONTEXT`."""
+    return isinstance(place, str) and place.partition("/")[0].lower() in _KUBERNETES
+
+
+def _is_carried(choice: dict[str, Any]) -> bool:
+    """Whether all that a choice says of its place is said by `placement`."""
+    places = [choice[name] for name in _PLACE if choice.get(name) is not None]
+    return bool(places) and all(map(_is_kubernetes, places))
 
 
 def _machine(resources: Foreign) -> dict[str, Any]:
@@ -191,6 +220,7 @@ def _choose(resources: Foreign) -> None:
         for number, choice in enumerate(choices):
             rest = number > 0 and choice != first
             where = isinstance(choice, dict) and any(name in choice for name in _PLACE)
+            where = where and not _is_carried(choice)
             if rest or where:
                 why = "is left out" if number else "loses its place"
                 resources.say(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from fleetctl.cli.follow.logs_follow import Follower
 from fleetctl.cli.follow.logs_select import Pick
@@ -15,11 +16,12 @@ from fleetctl.cli.follow.progress import PlainProgress
 from fleetctl.cli.follow.supervise import Supervisor
 from fleetctl.cli.output.live import LiveProgress
 from fleetctl.cli.output.render import Screen
+from fleetctl.cli.show.description.spec_lines import spec_lines
 from fleetctl.common.clock import SystemClock
 from fleetctl.common.home import LOCK
 from fleetctl.daemon.reach import spawn
 from fleetctl.stores.read.rows import ResourceRow, RunRow, TaskRow
-from fleetctl.views.goals import Goal, Outcome, answer
+from fleetctl.views.goals import Goal, Outcome, answer, tally
 from fleetctl.views.objects import View, view
 from fleetctl.views.tasks import Task, in_order, in_ranges, task
 from fleetctl.views.tasks import attempt as one_attempt
@@ -116,6 +118,35 @@ def test_the_live_display_names_the_object_its_counts_and_the_best_so_far() -> N
     assert "sweep/lr" in talk.getvalue()
     assert "2/4 done" in talk.getvalue()
     assert "best loss=0.25" in talk.getvalue()
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_elapsed_time_stays_whole_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    talk = io.StringIO()
+    live = LiveProgress(Screen(io.StringIO(), talk, talk_is_terminal=True))
+    one = seen(total=4000, succeeded=2000, active=1000, failed=7)
+    live.show([one._replace(resource=one.resource._replace(name="a" * 40))])
+    live.close()
+    last = talk.getvalue().rpartition("\r")[2]
+    assert "0:00:00" in last
+    assert "Running  2000/4000 done" in last
+
+
+def test_what_only_tries_to_start_is_not_active_while_nothing_runs() -> None:
+    pending = seen(phase="Pending", active=3, starting=3)
+    assert (pending.active, pending.starting) == (0, 3)
+    assert "active" not in tally(pending)
+    running = seen(active=3, starting=2)
+    assert (running.active, running.starting) == (3, 0)
+    assert "3 active" in tally(running)
+
+
+def test_describe_quotes_what_would_be_read_as_something_else() -> None:
+    written = {"A": "40", "B": "true", "C": "null", "D": "*x", "E": "1e5", "F": "plain", "G": 40}
+    assert yaml.safe_load("\n".join(spec_lines(written))) == written
 
 
 class Controllers:

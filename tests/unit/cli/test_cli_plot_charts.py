@@ -120,6 +120,14 @@ def test_ticks_are_round_and_told_apart(
     assert [tick.text for tick in of_numbers("x", [low, high], log=log).ticks(5)] == texts
 
 
+def test_a_parameter_of_whole_numbers_has_whole_ticks() -> None:
+    found = study(1.0, 2.0, 3.0, depth=[2, 3, 5], rate=[0.1, 0.2, 0.3])
+    depths = axis(found, "depth", columns(found.trials)["depth"]).ticks(7)
+    assert [tick.text for tick in depths] == ["2", "3", "4", "5"]
+    rates = axis(found, "rate", columns(found.trials)["rate"]).ticks(7)
+    assert any("." in tick.text for tick in rates)
+
+
 def test_words_keep_equal_distances() -> None:
     scale = of_words("kernel", ["rbf", "poly", "sigmoid", "rbf"])
     assert [(tick.text, tick.place) for tick in scale.ticks(9)] == [

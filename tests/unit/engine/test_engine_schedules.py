@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fleetctl.controllers.kinds.cron.decide import UNBEGUN_MAX
 from fleetctl.tracking.annotations import SCHEDULED_AT
 from tests.unit.engine.fake_world import Fleet, tasks
 
@@ -218,3 +219,25 @@ async def test_where_another_object_has_the_name_it_says_so() -> None:
         await world.delete("BatchJob", name)
         await world.later(60)
         assert made(world) == [1.0]
+
+
+async def test_objects_that_never_begin_are_reported_once_and_have_a_bound() -> None:
+    async with fleet() as world:
+        stuck = {"kind": "BatchJob", "spec": tasks(1, parallelism=0)}
+        await world.apply("Schedule", "tick", hourly(template=stuck))
+        for _ in range(2):
+            await world.later(HOUR_S)
+        assert world.status("tick")["phase"] == "Ready", "a few may wait for each other"
+        for _ in range(2):
+            await world.later(HOUR_S)
+        status = world.status("tick")
+        assert (status["phase"], status["reason"]) == ("Pending", "RunsNotBegun")
+        assert f"batchjob/tick-{int(BEGIN_S + HOUR_S) // 60}" in status["message"]
+        for _ in range(UNBEGUN_MAX):
+            await world.later(HOUR_S)
+        assert len(made(world)) == UNBEGUN_MAX
+        assert len(said(world, "RunsNotBegun")) == 1
+        newest = max(it.name for it in world.store.resources.list() if it.kind == "BatchJob")
+        await world.apply("BatchJob", newest, tasks(1))
+        await world.later(0)
+        assert len(made(world)) == UNBEGUN_MAX + 1, "the last one that was held back begins"

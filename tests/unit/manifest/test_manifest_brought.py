@@ -54,6 +54,20 @@ def test_a_search_from_elsewhere_names_the_way(goal: str, parameter: str, hint: 
     assert hint in said(SWEEP % (goal, parameter))
 
 
+@pytest.mark.parametrize(
+    ("quota", "hint"),
+    [
+        ("{resource: cpu, nominal: 4}", "did you mean `cpus`?"),
+        ("{resource: GPU, nominal: 4}", "did you mean `gpus`?"),
+        ("{cpu: 4}", "did you mean `resource`?"),
+        ("{gpus: 4}", "did you mean `resource`?"),
+    ],
+)
+def test_a_quota_named_as_in_a_template_names_the_right_word(quota: str, hint: str) -> None:
+    text = JOB.replace("BatchJob", "Queue") % f"quotas: [{quota}]"
+    assert hint in said(text)
+
+
 def test_a_merge_conflict_is_called_by_its_name(tmp_path: Path) -> None:
     text = JOB.partition("spec")[0] + "<<<<<<< HEAD\nspec: {a: 1}\n=======\nspec: {}\n>>>>>>> x\n"
     assert "f.yaml:4:1: a merge conflict is left here" in said(text)

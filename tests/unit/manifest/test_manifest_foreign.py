@@ -101,6 +101,35 @@ def test_the_first_choice_of_a_machine_is_made_and_the_others_are_said() -> None
     assert any("any_of[1]" in it for it in said)
 
 
+def test_a_variable_that_must_be_given_comes_from_the_environment() -> None:
+    (secret, job), said = made("skypilot", sky(envs={"A": None, "B": "x"}, secrets={"C": None}))
+    assert secret["spec"] == {"fromEnv": ["A", "C"]}
+    assert job["spec"]["template"]["env"] == {"B": "x"}
+    assert job["spec"]["template"]["secrets"] == [secret["metadata"]["name"]]
+    assert any("envs.A" in it for it in said)
+    (secret, _), _ = made("skypilot", sky(envs={"A": None}))
+    assert secret["spec"] == {"fromEnv": ["A"]}
+
+
+@pytest.mark.parametrize(
+    ("resources", "provider"),
+    [
+        ({"infra": "k8s/my-context"}, "kubernetes"),
+        ({"cloud": "kubernetes"}, "kubernetes"),
+        ({"any_of": [{"infra": "kubernetes", "cpus": 2}, {"infra": "aws"}]}, "kubernetes"),
+        ({"ordered": [{"infra": "aws"}, {"infra": "kubernetes"}]}, None),
+        ({"infra": "aws", "any_of": [{"cpus": 2}]}, None),
+        ({"any_of": [{"cloud": "kubernetes", "region": "eu"}]}, None),
+    ],
+)
+def test_kubernetes_is_a_place_here_too(resources: dict[str, Any], provider: str | None) -> None:
+    found, said = made("skypilot", sky(resources=resources))
+    placement = found[0]["spec"].get("placement")
+    assert placement == (provider and {"provider": provider})
+    if provider is None:
+        assert any("placement" in it for it in said)
+
+
 def test_skypilots_volumes_are_volumes() -> None:
     job = only("skypilot", sky(volumes={"/mnt/ck": "myvol"}))
     assert job["spec"]["template"]["volumes"] == [{"name": "myvol", "mountPath": "/mnt/ck"}]

@@ -133,6 +133,42 @@ def test_rows_come_in_chunks_with_the_rest_last(here: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "others", "right"),
+    [("1\n2,3\n", "", "`b`"), ("1\n2\n3,4,5\n6,7\n", "2 rows", "`,`"), ("1,2,3\n", "", '"a, b"')],
+)
+def test_of_ragged_rows_all_are_counted_and_the_right_form_is_named(
+    here: Path, rows: str, others: str, right: str
+) -> None:
+    with pytest.raises(ManifestErrors) as caught:
+        tasks(here, "r.csv", f"a,b\n{rows}")
+    (problem,) = caught.value.problems
+    assert (problem.line, right in problem.hint) == (2, True)
+    assert (others or "below") in problem.message or not others
+
+
+@pytest.mark.parametrize(
+    ("field", "base"),
+    [
+        ("tasks: {fromFile: none.csv}", "directory of the manifest"),
+        ("template: {script: x, image: {pip: [-r none.txt]}}", "directory of the manifest"),
+        ("template: {script: x, source: {path: none}}", "directory of the manifest"),
+        ("template: {script: x, source: {path: src}, image: {requirements: x.txt}}", "source.path"),
+        ("tasks: {fromFile: /none.csv}", ""),
+    ],
+)
+def test_where_a_file_that_is_not_there_was_looked_for_is_said(
+    here: Path, field: str, base: str
+) -> None:
+    (here / "src").mkdir()
+    with pytest.raises(ManifestErrors) as caught:
+        load_in(
+            here, "BatchJob", field if "template" in field else f"template: {{script: x}}\n{field}"
+        )
+    hints = [it.hint for it in caught.value.problems]
+    assert (base in hints[0]) if base else not hints[0]
+
+
+@pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("r.jsonl", '{"a": 1}\n[1]\n', ":2:1: the line must be a JSON object"),

@@ -268,7 +268,9 @@ def axis(study: Study, name: str, values: Sequence[Value | None]) -> Scale:
     guess = (
         looks_geometric(numbers) if len(set(numbers)) <= CONSTANTS_MAX else looks_skewed(numbers)
     )
-    return of_numbers(name, numbers, log=name in study.logs or (name not in study.evens and guess))
+    log = name in study.logs or (name not in study.evens and guess)
+    whole = all(number == int(number) for number in numbers)
+    return of_numbers(name, numbers, log=log)._replace(whole=whole)
 
 
 def label(one: Trial, score: float, study: Study) -> str:

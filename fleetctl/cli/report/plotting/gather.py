@@ -241,7 +241,8 @@ def _nothing(views: Sequence[View], asked: Asked) -> Nothing:
     which = "" if asked.indexes is None else f"these {views[0].kind.unit}s of "
     verb = "has" if asked.indexes is None and len(views) == 1 else "have"
     keys = and_more([safe(seen.key) for seen in views], most=NAMES_MAX)
-    return Nothing("metrics", f"{which}{keys} {verb} reported no metrics yet")
+    way = "a task does by `report(loss=...)`"
+    return Nothing("metrics", f"{which}{keys} {verb} reported no metrics yet: {way}")
 
 
 def _refuse_unknown(

@@ -4,14 +4,18 @@ read back, is `get -o yaml`; this one loads no YAML library.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 
 from fleetctl.common.text import plural, safe, scalar
+from fleetctl.manifest.plain import resolve
 
 LINES_SHOWN_MAX = 6
 ITEMS_SHOWN_MAX = 6
 LINE_CELLS_MAX = 120
 STEP = "  "
+# What a plain text of YAML cannot begin with, as far as `scalar` leaves it bare.
+_MARKS = frozenset("-?:&*!|>%@`#")
 
 
 def spec_lines(spec: Mapping[str, object]) -> Iterator[str]:
@@ -54,7 +58,17 @@ def _left(value: list[object]) -> list[str]:
 
 
 def _one(value: object) -> str:
+    if isinstance(value, str) and _needs_quotes(value):
+        return _cut(json.dumps(value, ensure_ascii=False))
     return _cut("null" if value is None else scalar(value))
+
+
+def _needs_quotes(text: str) -> bool:
+    """Whether YAML would read it as a number, a truth value or nothing, or as a mark of its own."""
+    try:
+        return text[:1] in _MARKS or text.endswith(":") or not isinstance(resolve(text), str)
+    except ValueError:  # a number that is too large
+        return True
 
 
 def _cut(text: str) -> str:

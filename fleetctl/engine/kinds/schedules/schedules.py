@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 KIND = "Schedule"
 # A clock that is moved, and a machine that slept, are noticed within this.
 BEAT_S = 60.0
+RUNS_NOT_BEGUN = "RunsNotBegun"
 NAMES_SHOWN_MAX = 5
 
 
@@ -100,6 +101,7 @@ class Schedules:
             problem, made = self._start(track, spec, decision.start_s, now_s)
             memory = memory if made is None else started(decision)
         self._tell_missed(track, spec, decision, passed=made is not None)
+        self._tell_unbegun(track, decision)
         status = _status(track, spec, decision, memory, children, problem)
         if made is not None:
             running = {*_list(status["activeRuns"]), made.key}
@@ -183,6 +185,12 @@ class Schedules:
         text = f"{many} {runs} missed up to {until}: {why}"
         self._state.say(track.resource.uid, "RunsMissed", text, kind="Warning")
 
+    def _tell_unbegun(self, track: Track, decision: Decision) -> None:
+        """An event when it begins to be so, not one for each further object."""
+        if decision.unbegun and track.status.get("reason") != RUNS_NOT_BEGUN:
+            text = _unbegun(decision.unbegun)
+            self._state.say(track.resource.uid, RUNS_NOT_BEGUN, text, kind="Warning")
+
     def _wake(self, track: Track, decision: Decision, now_s: float, *, again: bool) -> None:
         due_s = now_s + BEAT_S
         if decision.next_s is not None and not decision.behind:
@@ -212,6 +220,7 @@ def _child(row: Resource) -> Child:
     status = json.loads(row.status) if row.status else {}
     current = status.get("observedGeneration") == row.generation
     at = row.annotations.get(SCHEDULED_AT, "")
+    messages = [str(status.get(key) or "") for key in ("reason", "message")]
     return Child(
         uid=row.uid,
         key=row.key,
@@ -221,7 +230,20 @@ def _child(row: Resource) -> Child:
         deleted=row.deleted_at_s is not None,
         created_at_s=row.created_at_s,
         completed_at_s=status.get("completionTime"),
+        begun=_has_begun(status),
+        why=": ".join(filter(None, messages)),
     )
+
+
+def _has_begun(status: Mapping[str, object]) -> bool | None:
+    """A run that only tries to start counts as active, and has a start time, too. None: nobody has
+    looked at the object yet.
+    """
+    if "phase" not in status:
+        return None
+    if status.get("phase") != Phase.PENDING:
+        return True
+    return any(status.get(key) for key in ("succeeded", "failed", "retries", "infraFailures"))
 
 
 def _memory(track: Track, spec: ScheduleSpec, now_s: float) -> Memory:
@@ -264,6 +286,9 @@ def _status(
         phase, reason = Phase.PENDING, "ClockBehind"
     elif problem:
         phase, reason, message = Phase.PENDING, "RunNotMade", problem
+    elif decision.unbegun:
+        message = "; ".join(filter(None, (_unbegun(decision.unbegun), decision.waiting)))
+        phase, reason = Phase.PENDING, RUNS_NOT_BEGUN
     elif decision.waiting:
         phase, reason, message = Phase.PENDING, "Waiting", decision.waiting
     running = sorted(it.key for it in children if it.runs)
@@ -282,6 +307,13 @@ def _status(
         "times": _times(spec),
         "missed": memory.missed,
     }
+
+
+def _unbegun(children: Sequence[Child]) -> str:
+    """Returns a sentence on objects that have not begun, oldest first."""
+    names = _names([it.key for it in children])
+    text = f"its newest {len(children)} objects have not begun: {names}"
+    return f"{text}; {children[0].why}" if children[0].why else text
 
 
 def _kept(status: dict[str, object]) -> Status:

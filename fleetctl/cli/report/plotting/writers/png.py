@@ -113,7 +113,7 @@ def _plane(axes: Any, chart: Plane) -> None:
 def _dots(axes: Any, chart: Plane) -> None:
     """All at once, as 10,000 trials would take half a minute one by one; the best one over them."""
     spots = [(chart.x.place(dot.x), chart.y.place(dot.y)) for dot in chart.dots]
-    edge = {"edgecolors": "white", "linewidths": 0.8}
+    edge = {"edgecolors": "white", "linewidths": 0.8, "clip_on": False}  # whole at the frame, too
     if spots:
         axes.scatter(*zip(*spots, strict=True), s=16, color=ACCENT, alpha=0.6, zorder=3, **edge)
     best = [it for it in zip(spots, chart.dots, strict=True) if it[1].best]
