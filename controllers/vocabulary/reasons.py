@@ -75,6 +75,7 @@ OF_WAITS = {
     "EndpointNotReady": "An Endpoint that the template names cannot be asked now; it says why.",
     "FunctionMissing": "The Function that the template or a server names is not declared.",
     "FunctionNotReady": "The Function behind the endpoint is not deployed yet.",
+    "PriceUnknown": "A budget pays, and the endpoint has no price for the model that is asked.",
     "FunctionServes": "The Function that the template names has a `port`: no task calls it.",
     "FunctionWithoutPort": "The Function behind the endpoint has no `port`, so nobody can ask it.",
     "ServerFailed": "A container's server did not become ready; its output tells why.",

@@ -115,7 +115,7 @@ class Attempt:
                 raise Refusal(502, NO_ANSWER, message) from None
             timed_out = self.sent and isinstance(error, TimeoutError)
             # A connection that was kept open may end just when it is used, of a healthy server.
-            self.server.failed(time.monotonic(), refused=not self.sent)
+            self._blame(408 if timed_out else None)
             raise Failed(408 if timed_out else None, None) from None
 
     def _body(self) -> Mapping[str, Any]:
@@ -144,7 +144,7 @@ class Attempt:
         elif reply.status not in UNHEARD:
             self._known = NOTHING
         if reply.status >= 500:
-            self.server.failed(time.monotonic(), refused=False, status=reply.status)
+            self._blame(reply.status)
         else:
             self.server.succeeded()
         if (
@@ -154,6 +154,15 @@ class Attempt:
         ):
             self.server.stream_usage = False
         raise Failed(reply.status, answer, retry_after_s(reply.headers, time.time()))
+
+    def _blame(self, status: int | None) -> None:
+        """The server refused the connection, or may be at fault with what it made of it."""
+        server, now_s = self.server, time.monotonic()
+        if not self.sent:
+            server.refused(now_s)
+            return
+        last = self.call.endpoint.alone(server)
+        server.failed(now_s, caller=self.call.grant.owner, status=status, last=last)
 
     async def _pass_on(
         self, reply: ClientResponse, begin: Begin | None, piece: Piece | None

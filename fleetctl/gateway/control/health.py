@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from fleetctl.gateway.asking.attempt import headers_of
 from fleetctl.gateway.control.times import percentiles
 from fleetctl.gateway.endpoints import WAITING_LONG, Endpoint
 from fleetctl.gateway.rules.servers import Server
@@ -145,6 +146,25 @@ async def _ask(client: ClientSession, endpoint: Endpoint, url: str) -> Found:
         return Found(READY)
     hint = "start the server, or correct its url in spec.servers"
     return Found("ServerUnreachable", f"{url} did not answer", hint)
+
+
+async def is_there(client: ClientSession, endpoint: Endpoint, server: Server) -> bool:
+    """Whether a server answers again, by a question that is no caller's and costs nothing. One
+    that has no such path, or wants another key, answers.
+    """
+    for path in PROBE_PATHS:
+        try:
+            async with client.get(
+                server.url + path,
+                headers=headers_of(endpoint, server),
+                timeout=ClientTimeout(PROBE_S),
+                allow_redirects=False,
+            ) as reply:
+                if reply.status < 500:
+                    return True
+        except (ClientError, TimeoutError, OSError):
+            return False
+    return False
 
 
 def _models(reply: Any) -> set[str] | None:

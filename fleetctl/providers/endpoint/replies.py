@@ -15,6 +15,8 @@ from fleetctl.common.errors import Refused, Unavailable
 
 TEXT_CHARS_MAX = 500  # of a server's own words in a message
 SERVER_RESTS_S = 2.0
+BROKEN = 502  # of the gateway, or of a proxy before the server: the server went away
+PRICE_UNKNOWN = "give the model in `prices` of the endpoint; `{}` is a price of 0"
 WITHOUT_BATCHES = "leave `mode: batch` out, or name an endpoint whose server has a batch API"
 
 
@@ -57,7 +59,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """infrastructure: nobody's prompt is to blame, and another attempt may go well."""
+    """infrastructure: nobody's prompt is to blame, and another attempt may go well. A prompt that
+    its server fails at, or does not end in time, after all tries of the endpoint, is to blame: else
+    it would be paid again and again, whatever `backoffLimitPerIndex` says.
+    """
 
     reason: str
     message: str
@@ -82,14 +87,17 @@ def read(reply: Reply) -> Answer | Failure:
             raise Unavailable(message, reason="EndpointNotReady", retry_after_s=SERVER_RESTS_S)
         case "NoBatches":
             raise Refused(message, hint=WITHOUT_BATCHES)
+        case "PriceUnknown":
+            raise Unavailable(message, reason="PriceUnknown", hint=PRICE_UNKNOWN)
         case "NoAnswer":
-            return Failure("CallFailed", message, infrastructure=True)
+            return Failure("CallFailed", message, infrastructure=reply.status == BROKEN)
     if ours and reply.status == 401:
         raise Unavailable(message)  # the gateway began anew and is told of its tasks in a moment
     if not ours and reply.status in (429, 503):
         raise Unavailable(f"the server answers {message}", retry_after_s=SERVER_RESTS_S)
     if reply.status == 408 or reply.status >= 500:
-        return Failure("CallFailed", f"the endpoint answers {message}", infrastructure=True)
+        away = reply.status == BROKEN
+        return Failure("CallFailed", f"the endpoint answers {message}", infrastructure=away)
     return Failure("CallRefused", f"the endpoint answers {message}")
 
 

@@ -47,18 +47,22 @@ class Model:
     says: Callable[[dict[str, Any]], str] | None = None  # to a request; None: an echo of it
     held: asyncio.Event | None = None  # streams wait for it after their first piece
     together: int = 0  # so many must be in slots at once before the first is answered
+    poison: str = ""  # prompts with it are answered with 500
+    refuses: dict[str, str] = field(default_factory=dict)  # field of a request -> the sentence
     url: str = ""
     batches: Batches | None = None  # its batch API; None: it has none
     _now: int = 0
 
     async def start(self) -> "Model":
+        """Where it listened before, if it did."""
         self._slots = asyncio.Semaphore(self.slots)
         self._met = asyncio.Event()
         app = web.Application(client_max_size=32 * 2**20)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        port = int(self.url.rpartition(":")[2] or 0)
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
@@ -90,6 +94,11 @@ class Model:
         if "stream_options" in body and not self.stream_options:
             message = "unknown field `stream_options`"
             return web.json_response({"error": {"message": message}}, status=400)
+        for name, message in self.refuses.items():
+            if name in body:
+                return web.json_response({"error": {"message": message}}, status=400)
+        if self.poison and self.poison in _text(body):
+            return web.json_response({"error": {"message": "poisoned"}}, status=500)
         try:
             async with self._slots:
                 self._now += 1

@@ -147,8 +147,10 @@ def test_no_schema_makes_anybody_fetch_another_one() -> None:
         (error(413), "CallRefused", False),
         (error(400, "context_length_exceeded", ours=False), "CallRefused", False),
         (error(502, "NoAnswer"), "CallFailed", True),
-        (error(500, ours=False), "CallFailed", True),
-        (Reply(504, b"<html>"), "CallFailed", True),
+        (error(504, "NoAnswer"), "CallFailed", False),  # in time, at any try
+        (error(500, ours=False), "CallFailed", False),
+        (Reply(504, b"<html>"), "CallFailed", False),
+        (Reply(502, b"<html>"), "CallFailed", True),  # of a proxy before it
         (Reply(200, b"{not json"), "AnswerInvalid", False),
         (says(None), "AnswerInvalid", False),
     ],
@@ -172,6 +174,7 @@ def test_a_row_for_a_batch_is_refused_where_no_server_has_batches() -> None:
     [
         (error(502, "ServerUnreachable"), "EndpointNotReady"),
         (error(429, "BudgetExceeded"), "BudgetExceeded"),
+        (error(403, "PriceUnknown"), "PriceUnknown"),
         (error(401, "NotGranted"), "Unavailable"),
         (error(429, ours=False), "Unavailable"),
         (error(503, ours=False), "Unavailable"),
