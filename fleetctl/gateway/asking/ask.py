@@ -151,8 +151,8 @@ def _slow_down(server: Server, attempt: Attempt, failed: Failed) -> None:
 
 
 def _pause_s(call: Call, attempt: Attempt, failure: Failed, tried: int) -> float | None:
-    if attempt.asked_usage and not attempt.server.stream_usage:
-        return 0.0  # it takes no `stream_options`, and is asked without them
+    if attempt.learnt:
+        return 0.0  # it is asked as it wants to be
     return wait_s(
         call.endpoint.retry, tried=tried, status=failure.status, retry_after_s=failure.pause_s
     )

@@ -4,6 +4,7 @@ they are as wide as they were asked to be.
 
 import asyncio
 import time
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,7 +19,9 @@ from fleetctl.gateway.rules.sleep import ASLEEP, BLOCKED, STARTING
 PROBE_PATHS = ("/v1/models", "/api/tags", "/health")
 PROBE_S = 5.0
 READY = "Ready"
-READY_STATES = (READY, ASLEEP, STARTING)
+NOT_LISTED = "ModelNotListed"  # asked all the same: a warning
+READY_STATES = (READY, ASLEEP, STARTING, NOT_LISTED)
+NAMED_MAX = 5
 OLLAMA_WIDER = "start Ollama with OLLAMA_NUM_PARALLEL={n}, and set `slots: {n}` of this server"
 WIDER = (
     "llama-server takes `--parallel {n}`, Ollama OLLAMA_NUM_PARALLEL={n}, vLLM `--max-num-seqs {n}`"
@@ -137,15 +140,37 @@ async def _ask(client: ClientSession, endpoint: Endpoint, url: str) -> Found:
             continue
         if listed is None:
             continue
-        for model in (endpoint.spec.get("models") or {}).values():
-            if model not in listed and f"{model}:latest" not in listed:
-                hint = f"load `{model}` there, or name one of: {', '.join(sorted(listed)[:5])}"
-                return Found("ModelNotFound", f"{url} does not serve `{model}`", hint)
-        return Found(READY)
+        return _of_models(url, tuple((endpoint.spec.get("models") or {}).values()), listed)
     if answered:
         return Found(READY)
     hint = "start the server, or correct its url in spec.servers"
     return Found("ServerUnreachable", f"{url} did not answer", hint)
+
+
+def _of_models(url: str, models: Sequence[str], listed: Set[str]) -> Found:
+    """A server may serve more than it lists, by wildcards or suffixes of a router. One that lists
+    none of the models is another server, or has not loaded them.
+    """
+    missing = [it for it in models if not _lists(listed, it)]
+    if not missing:
+        return Found(READY)
+    names = ", ".join(f"`{it}`" for it in missing[:NAMED_MAX])
+    known = ", ".join(sorted(listed)[:NAMED_MAX])
+    if len(missing) < len(models):
+        hint = f"if calls of it fail, load it there, or name one of: {known}"
+        return Found(NOT_LISTED, f"{url} does not list {names}", hint)
+    hint = (
+        f"load {names} there, or name one of: {known}; if it serves more than it lists, leave"
+        " `models` out"
+    )
+    return Found("ModelNotFound", f"{url} does not serve {names}", hint)
+
+
+def _lists(listed: Set[str], model: str) -> bool:
+    if model in listed or f"{model}:latest" in listed:
+        return True
+    # LiteLLM lists its routes with wildcards: `*`, `openai/*`.
+    return any(it.endswith("*") and model.startswith(it[:-1]) for it in listed)
 
 
 async def is_there(client: ClientSession, endpoint: Endpoint, server: Server) -> bool:

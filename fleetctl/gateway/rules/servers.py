@@ -37,6 +37,8 @@ class Server:
     resting_until_s: float = 0.0
     resting: bool = False  # until a look finds it there
     stream_usage: bool = True  # it takes `stream_options`
+    # Models, as it calls them, that take `max_completion_tokens` in place of `max_tokens`.
+    completion_tokens: set[str] = field(default_factory=set)
     sleep: Sleep | None = None  # of a Function, whose containers come when it is asked
     key: str = field(default="", repr=False)  # that its containers ask for
 
