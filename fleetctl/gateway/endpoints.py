@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetctl.common.proxies import proxy_of
 from fleetctl.gateway.rules.limits import Limits, Minute, read_limits
 from fleetctl.gateway.rules.queue import FairQueue
 from fleetctl.gateway.rules.retry import Retry, read_retry
@@ -94,6 +95,7 @@ class Endpoint:
         keys = row.get("keys") or {}
         for server in self.servers:
             server.key = str(keys.get(server.url) or "")
+            server.proxy = proxy_of(server.url)
         self.hand_out()
 
     def end(self) -> None:

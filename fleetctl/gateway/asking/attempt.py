@@ -93,6 +93,7 @@ class Attempt:
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
+                proxy=self.server.proxy,
             ) as reply:
                 self._heard_s = time.monotonic()
                 if reply.status >= 400:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
@@ -89,7 +90,7 @@ class Probes:
         at_s, with_, found = self._found.get(name, (0.0, None, Found("")))
         if with_ == asked and time.monotonic() - at_s < max_age_s:
             return found
-        found = await _ask(self.client, endpoint, server.url)
+        found = await _ask(self.client, endpoint, server)
         self._found[name] = time.monotonic(), asked, found
         return found
 
@@ -120,14 +121,19 @@ def undeclared(server: Server) -> Found | None:
     return Found("OneSlot", message, OLLAMA_WIDER.format(n=8))
 
 
-async def _ask(client: ClientSession, endpoint: Endpoint, url: str) -> Found:
+async def _ask(client: ClientSession, endpoint: Endpoint, server: Server) -> Found:
     """A server that answers but lists no models counts as ready."""
+    url = server.url
     headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
     answered = False
     for path in PROBE_PATHS:
         try:
             async with client.get(
-                url + path, headers=headers, timeout=ClientTimeout(PROBE_S), allow_redirects=False
+                url + path,
+                headers=headers,
+                timeout=ClientTimeout(PROBE_S),
+                allow_redirects=False,
+                proxy=server.proxy,
             ) as reply:
                 if reply.status in (401, 403):
                     hint = "set spec.apiKey to a secret that holds a key of this server"
@@ -144,7 +150,11 @@ async def _ask(client: ClientSession, endpoint: Endpoint, url: str) -> Found:
     if answered:
         return Found(READY)
     hint = "start the server, or correct its url in spec.servers"
-    return Found("ServerUnreachable", f"{url} did not answer", hint)
+    by = ""
+    if server.proxy:
+        by = f" by the proxy {urlsplit(server.proxy).hostname}"
+        hint += "; NO_PROXY names the hosts that are asked without the proxy"
+    return Found("ServerUnreachable", f"{url} did not answer{by}", hint)
 
 
 def _of_models(url: str, models: Sequence[str], listed: Set[str]) -> Found:
@@ -184,6 +194,7 @@ async def is_there(client: ClientSession, endpoint: Endpoint, server: Server) ->
                 headers=headers_of(endpoint, server),
                 timeout=ClientTimeout(PROBE_S),
                 allow_redirects=False,
+                proxy=server.proxy,
             ) as reply:
                 if reply.status < 500:
                     return True

@@ -40,6 +40,7 @@ class Server:
     # Models, as it calls them, that take `max_completion_tokens` in place of `max_tokens`.
     completion_tokens: set[str] = field(default_factory=set)
     sleep: Sleep | None = None  # of a Function, whose containers come when it is asked
+    proxy: str | None = field(default=None, repr=False)  # by which it is asked; may hold a password
     key: str = field(default="", repr=False)  # that its containers ask for
 
     def __post_init__(self) -> None:
