@@ -17,6 +17,7 @@ from fleetctl.controllers.history.facts import Score
 from fleetctl.controllers.history.history import History
 from fleetctl.controllers.history.metrics.curves import Curves
 from fleetctl.controllers.history.retries.retry import (
+    ANSWER_FILTERED,
     RESULT_INVALID,
     FailureAction,
     FailureRule,
@@ -375,7 +376,9 @@ def _per_s(*usd_per_hour: float | None) -> float | None:
 
 
 # After the user's own rules, which may say otherwise: another attempt would hand in the same.
-_SAME_RESULT = FailureRule("", FailureAction.FAIL_INDEX, reasons=frozenset({RESULT_INVALID}))
+_SAME_RESULT = FailureRule(
+    "", FailureAction.FAIL_INDEX, reasons=frozenset({RESULT_INVALID, ANSWER_FILTERED})
+)
 
 
 def _rule_of(rule: policies.FailureRule) -> FailureRule:

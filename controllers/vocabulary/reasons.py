@@ -37,7 +37,8 @@ OF_OBJECTS = {
     "InProgress": "It makes progress.",
     "InUse": "Something still uses what is to be removed.",
     "MaxFailedIndexesExceeded": "More units were given up than `maxFailedIndexes` allows.",
-    "ModelNotFound": "A server of the Endpoint does not serve a model that its `models` name.",
+    "ModelNotFound": "A server of the Endpoint lists none of the models that its `models` name.",
+    "ModelNotListed": "A server lists some of the Endpoint's `models`, not all; a warning alone.",
     "NeedsConsent": "A commit would end running work or delete data; a person must allow it.",
     "NoPrior": "The sweep that `priorTrials` names has another metric, or several.",
     "NoBest": "The sweep that `paramsFrom` names ended without a best trial.",
@@ -111,6 +112,7 @@ OF_WAITS = {
 # How an attempt ended.
 OF_ATTEMPTS = {
     "Abandoned": "Its object was deleted without waiting for the provider's confirmation.",
+    "AnswerFiltered": "A content filter took the model's answer away; asked again, it would again.",
     "AnswerInvalid": "A model's answer is not what `prompt.schema` asks for, twice, or no text.",
     "BegunAsAnother": "Other work has begun under its name; the unit gets another attempt.",
     "Cached": "No attempt was made: an equal unit had succeeded before.",

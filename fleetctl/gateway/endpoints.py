@@ -5,10 +5,11 @@ waits, what is in flight and what was found out.
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleetctl.common.proxies import proxy_of
 from fleetctl.gateway.rules.limits import Limits, Minute, read_limits
 from fleetctl.gateway.rules.queue import FairQueue
 from fleetctl.gateway.rules.retry import Retry, read_retry
@@ -38,12 +39,13 @@ class Waiter:
     run: str
     api: str  # of the servers that can answer it; "" any
     prefer: int | None
+    failed: Collection[Server]  # at which it failed already
     since_s: float
     future: "asyncio.Future[Server | None]"  # None: nobody is there who could
 
     @property
     def line(self) -> str:
-        return f"{self.api} {self.run}"
+        return " ".join((self.api, self.run, *sorted(it.url for it in self.failed)))
 
 
 @dataclass(slots=True)
@@ -57,10 +59,17 @@ def told(row: Mapping[str, Any]) -> tuple[object, ...]:
     return row["spec"], row.get("key") or "", row.get("keys") or {}
 
 
-class Endpoint:
-    """Whoever acquires a server releases it."""
+Look = Callable[["Endpoint", Server], Awaitable[bool]]  # whether it is there
 
-    def __init__(self, row: Mapping[str, Any]) -> None:
+
+class Endpoint:
+    """Whoever acquires a server releases it. look: asks a server that has rested, in place of a
+    caller's request.
+    """
+
+    def __init__(self, row: Mapping[str, Any], look: Look) -> None:
+        self._ask = look
+        self._looks: dict[Server, asyncio.Task[None]] = {}  # under way
         self.name, self.namespace = str(row["name"]), str(row["namespace"])
         self.minute, self.times = Minute(), Times()
         self.waiting: FairQueue[Waiter] = FairQueue()
@@ -86,12 +95,15 @@ class Endpoint:
         keys = row.get("keys") or {}
         for server in self.servers:
             server.key = str(keys.get(server.url) or "")
+            server.proxy = proxy_of(server.url)
         self.hand_out()
 
     def end(self) -> None:
         """It is declared no more: who waits for it waits for nothing."""
         self.servers = []
         self._refuse(lambda _: True)
+        for look in self._looks.values():
+            look.cancel()
 
     @property
     def concurrency(self) -> int:
@@ -102,14 +114,21 @@ class Endpoint:
     def serves(self, api: str) -> bool:
         return any(not api or it.api == api for it in self.servers)
 
-    async def acquire(self, grant: Grant, api: str, prefer: int | None) -> Server | None:
-        """None: all its servers rested for as long as a request may take, or it is declared no
-        more.
+    def alone(self, server: Server) -> bool:
+        """Whether no other server of it is awake."""
+        return all(it is server or it.resting for it in self.servers)
+
+    async def acquire(
+        self, grant: Grant, api: str, prefer: int | None, failed: Collection[Server] = ()
+    ) -> Server | None:
+        """One that did not fail this request before, while there is such a one. None: all its
+        servers rested for as long as a request may take, or it is declared no more.
         """
         if not self.servers:
             return None
         future: asyncio.Future[Server | None] = asyncio.get_running_loop().create_future()
-        waiter = Waiter(grant.owner, grant.run, api, prefer, time.monotonic(), future)
+        now_s = time.monotonic()
+        waiter = Waiter(grant.owner, grant.run, api, prefer, tuple(failed), now_s, future)
         self.waiting.add(grant.owner, waiter, waiter.line)
         self.hand_out()
         self.most_waiting = max(self.most_waiting, len(self.waiting))
@@ -134,39 +153,47 @@ class Endpoint:
     def hand_out(self) -> None:
         if not self.waiting:
             return
-        now_s = time.monotonic()
         while self.in_flight < self.concurrency:
-            if choose(self.servers, now_s) is None:
+            if choose(self.servers) is None:
                 break
-            waiter = self.waiting.take(lambda it: self._may(it, now_s))
+            waiter = self.waiting.take(self._may)
             if waiter is None:
                 break
-            server = choose(self.servers, now_s, waiter.prefer, api=waiter.api)
+            server = choose(self.servers, waiter.prefer, api=waiter.api, failed=waiter.failed)
             assert server is not None
             server.in_flight += 1
             self.in_flight += 1
             self.running[waiter.run] += 1
             waiter.future.set_result(server)
-        if self.waiting and self._alarm is None and self._resting(now_s):
+        if self.waiting and self._alarm is None and any(it.resting for it in self.servers):
             self._alarm = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
-    def _may(self, waiter: Waiter, now_s: float) -> bool:
+    def _may(self, waiter: Waiter) -> bool:
         most = self.limits.per_task_concurrency
         if waiter.future.done() or (most is not None and self.running[waiter.run] >= most):
             return False
-        return not waiter.api or choose(self.servers, now_s, api=waiter.api) is not None
-
-    def _resting(self, now_s: float) -> bool:
-        """One that is asked again after its rest rests until it has answered."""
-        return any(it.rest_s or it.resting_until_s > now_s for it in self.servers)
+        if not waiter.api and not waiter.failed:
+            return True
+        return choose(self.servers, api=waiter.api, failed=waiter.failed) is not None
 
     def _look(self) -> None:
-        """When one wakes it is asked; who waited for too long is told that none did."""
+        """One that has rested is looked at; who waited for too long is told that none woke."""
         self._alarm = None
+        now_s = time.monotonic()
+        for server in self.servers:
+            if server.resting and server.resting_until_s <= now_s and server not in self._looks:
+                look = self._looks[server] = asyncio.ensure_future(self._wake(server))
+                look.add_done_callback(lambda _, it=server: self._looks.pop(it, None))
         self.hand_out()
-        late_s = time.monotonic() - self.timeout_s
-        if all(it.rest_s for it in self.servers):
+        if all(it.resting for it in self.servers):
+            late_s = now_s - self.timeout_s
             self._refuse(lambda it: it.since_s <= late_s)
+
+    async def _wake(self, server: Server) -> None:
+        there = await self._ask(self, server)
+        if server.resting:  # an answer of what was asked before has not shown it
+            server.found(time.monotonic(), there=there)
+        self.hand_out()
 
     def _refuse(self, late: Callable[[Waiter], bool]) -> None:
         for waiter in [it for it in self.waiting if late(it)]:
@@ -176,6 +203,11 @@ class Endpoint:
 
     def knows(self, model: str) -> bool:
         return model in (self.spec.get("models") or {})
+
+    @property
+    def usual_model(self) -> str:
+        """What is asked where a request names none; empty where the server has to know."""
+        return next(iter(self.spec.get("models") or {}), "")
 
     def served_name(self, model: str) -> str:
         """What the servers call a model that a task asks for."""

@@ -49,6 +49,10 @@ class State:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)  # numbered calls under way
     heard: bool = True  # the controller spoke since the last look
 
+    def capped(self, uid: str) -> bool:
+        """Whether some budget stops the calls of this object."""
+        return any(uid in cap.uids for cap in self.caps)
+
     def exceeded(self, uid: str, more_usd: float) -> SharedCap | None:
         """The first cap that calls of so much more, of this object, would exceed."""
         for cap in self.caps:

@@ -13,8 +13,8 @@ import ssl
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
+from fleetctl.common.proxies import proxy_of
 from fleetctl.common.version import VERSION
 from fleetctl.notices.outcome import TAKEN, Outcome
 
@@ -73,8 +73,7 @@ def _connect(parts: SplitResult) -> HTTPConnection:
     assert parts.hostname is not None
     host, secure = parts.hostname, parts.scheme == "https"
     make = HTTPSConnection if secure else HTTPConnection
-    proxy = None if proxy_bypass(host) else getproxies().get(parts.scheme)
-    if proxy and host not in LOOPBACK_NAMES:
+    if proxy := proxy_of(parts.geturl()):
         return _by_proxy(urlsplit(proxy), parts)
     connection = make(host, parts.port, timeout=TIMEOUT_S)
     connection.connect()

@@ -103,6 +103,19 @@ class TestEndpoints:
         assert not [file for file in kept if token.encode() in file.read_bytes()]
 
     @story
+    async def test_no_proxy_of_a_task_gets_its_calls(self, world: World) -> None:
+        proxies = {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9"}
+        env = {**proxies, "NO_PROXY": "example.org"}
+        code = ASKS + "\nassert os.environ['NO_PROXY'].startswith('example.org,127.0.0.1')"
+        with answering() as (url, asked):
+            access = EndpointAccess(("small",), {"chat": "Qwen"}, url, "fl-abc")
+            for run, template in [("of-python", python(code)), ("of-command", shell(code))]:
+                template = template.model_copy(update={"env": env})
+                ended = await world.run(template, run=run, endpoints=access)
+                assert ended.exit_code == 0, ended
+        assert len(asked) == 4
+
+    @story
     async def test_programs_ask_by_the_helper_and_a_dead_model_ends_them(
         self, world: World
     ) -> None:

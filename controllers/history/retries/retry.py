@@ -15,6 +15,8 @@ MAX_LIFETIME = "MaxLifetime"
 FEWER_NODES = "FewerNodes"
 # The reason of a run whose result cannot be kept: another attempt would hand in the same.
 RESULT_INVALID = "ResultInvalid"
+# The reason of a prompt whose answer a content filter took away.
+ANSWER_FILTERED = "AnswerFiltered"
 ROLL_OVER_MIN_S = 5.0  # below, an attempt has started and saved nothing
 ROLL_OVERS_IDLE_MAX = 3  # in a row without progress; from then on the next one waits
 

@@ -19,7 +19,7 @@ from fleetctl.gateway.rules.refusal import (
     SERVER_UNREACHABLE,
     Refusal,
 )
-from fleetctl.gateway.rules.retry import wait_s
+from fleetctl.gateway.rules.retry import UNHEARD, wait_s
 from fleetctl.gateway.rules.servers import Server
 from fleetctl.gateway.rules.usage import price_usd, worst_case
 
@@ -85,11 +85,12 @@ async def _minute(endpoint: Endpoint) -> None:
 
 async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece | None) -> Answer:
     endpoint, tried, unheard = call.endpoint, 0, False
+    failed_at: list[Server] = []
     while True:
         asked_s = time.monotonic()
         if endpoint.limits.per_minute:
             await _minute(endpoint)
-        server = await endpoint.acquire(call.grant, call.api, call.prefix)
+        server = await endpoint.acquire(call.grant, call.api, call.prefix, failed_at)
         if server is None:
             raise _nobody(call, unheard)
         if server.sleep is not None and not await _woken(call, server):
@@ -104,11 +105,15 @@ async def _tries(call: Call, charge: Charge, begin: Begin | None, piece: Piece |
             with asked(server):
                 answer = await attempt.run(begin, piece)
             answered = True
+            for other in set(failed_at) - {server}:
+                other.outdone(time.monotonic(), call.grant.run, last=endpoint.alone(other))
             _time(call, server, attempt, asked_s)
             return answer
         except Failed as failed:
             failure = failed
-            server.pace.failed(failed.status, time.monotonic(), begun_s=attempt.begun_s)
+            _slow_down(server, attempt, failed)
+            if failed.status is None or failed.status >= 500 or failed.status in UNHEARD:
+                failed_at = [*failed_at, server]
         finally:
             spent = attempt.used()
             charge.settle(spent)
@@ -139,9 +144,15 @@ async def _woken(call: Call, server: Server) -> bool:
             call.endpoint.release(call.grant.run, server)
 
 
+def _slow_down(server: Server, attempt: Attempt, failed: Failed) -> None:
+    """A prompt that gets no answer in time is no sign of a busy server, unless others get none."""
+    status = failed.status if failed.status != 408 or server.at_fault else None
+    server.pace.failed(status, time.monotonic(), begun_s=attempt.begun_s)
+
+
 def _pause_s(call: Call, attempt: Attempt, failure: Failed, tried: int) -> float | None:
-    if attempt.asked_usage and not attempt.server.stream_usage:
-        return 0.0  # it takes no `stream_options`, and is asked without them
+    if attempt.learnt:
+        return 0.0  # it is asked as it wants to be
     return wait_s(
         call.endpoint.retry, tried=tried, status=failure.status, retry_after_s=failure.pause_s
     )

@@ -31,7 +31,8 @@ from fleetctl.gateway.rules.usage import NOTHING, Tokens, lost, used, written
 CONNECT_S = 5.0
 ANSWER_BYTES_MAX = 64 * 2**20
 _OPENAI_STREAMS = ("/v1/chat/completions", "/v1/completions")
-_NO_STREAM_OPTIONS = (400, 422)
+_UNKNOWN_FIELD = (400, 422)  # statuses
+_MAX, _MAX_ALL = "max_tokens", "max_completion_tokens"
 Begin = Callable[[int, str], Awaitable[None]]
 Piece = Callable[[bytes], Awaitable[None]]
 
@@ -55,6 +56,7 @@ class Attempt:
     worst: Tokens
     sent: bool = False
     asked_usage: bool = False  # of a stream, though the task did not
+    learnt: bool = False  # by its refusal, how the server is to be asked
     begun_s: float = field(default_factory=time.monotonic)
     _heard_s: float = 0.0
     _stream: Stream | None = None
@@ -91,6 +93,7 @@ class Attempt:
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
+                proxy=self.server.proxy,
             ) as reply:
                 self._heard_s = time.monotonic()
                 if reply.status >= 400:
@@ -115,15 +118,18 @@ class Attempt:
                 raise Refusal(502, NO_ANSWER, message) from None
             timed_out = self.sent and isinstance(error, TimeoutError)
             # A connection that was kept open may end just when it is used, of a healthy server.
-            self.server.failed(time.monotonic(), refused=not self.sent)
+            self._blame(408 if timed_out else None)
             raise Failed(408 if timed_out else None, None) from None
 
     def _body(self) -> Mapping[str, Any]:
         """As the server is asked. A stream is asked for its usage, too: without it nobody would
         know what it cost."""
         call, body = self.call, self.call.body
+        served = call.endpoint.served_name(call.model)
         if call.model:
-            body = {**body, "model": call.endpoint.served_name(call.model)}
+            body = {**body, "model": served}
+        if served in self.server.completion_tokens and _MAX in body:
+            body = {(_MAX_ALL if it == _MAX else it): value for it, value in body.items()}
         options = body.get("stream_options")
         options = options if isinstance(options, dict) else {}
         streams = call.streams and call.path in _OPENAI_STREAMS and self.server.stream_usage
@@ -144,16 +150,31 @@ class Attempt:
         elif reply.status not in UNHEARD:
             self._known = NOTHING
         if reply.status >= 500:
-            self.server.failed(time.monotonic(), refused=False, status=reply.status)
+            self._blame(reply.status)
         else:
             self.server.succeeded()
-        if (
-            self.asked_usage
-            and reply.status in _NO_STREAM_OPTIONS
-            and b"stream_options" in answer.body
-        ):
-            self.server.stream_usage = False
+        if reply.status in _UNKNOWN_FIELD:
+            self._learn(answer.body)
         raise Failed(reply.status, answer, retry_after_s(reply.headers, time.time()))
+
+    def _learn(self, refusal: bytes) -> None:
+        """A field that the server does not know is left out, or named as it wants it."""
+        server, served = self.server, self.call.endpoint.served_name(self.call.model)
+        if self.asked_usage and b"stream_options" in refusal and server.stream_usage:
+            server.stream_usage, self.learnt = False, True
+        named = _MAX in self.call.body and _MAX_ALL not in self.call.body
+        if named and _MAX_ALL.encode() in refusal and served not in server.completion_tokens:
+            server.completion_tokens.add(served)
+            self.learnt = True
+
+    def _blame(self, status: int | None) -> None:
+        """The server refused the connection, or may be at fault with what it made of it."""
+        server, now_s = self.server, time.monotonic()
+        if not self.sent:
+            server.refused(now_s)
+            return
+        last = self.call.endpoint.alone(server)
+        server.failed(now_s, caller=self.call.grant.owner, status=status, last=last)
 
     async def _pass_on(
         self, reply: ClientResponse, begin: Begin | None, piece: Piece | None

@@ -11,6 +11,7 @@ from fleetctl.gateway.rules.refusal import (
     BUDGET_EXCEEDED,
     LIMIT_REACHED,
     NOT_RECORDED,
+    PRICE_UNKNOWN,
     Refusal,
 )
 from fleetctl.gateway.rules.usage import NOTHING, Tokens, price_usd
@@ -113,6 +114,8 @@ class Charge:
     async def _within_cap(self) -> None:
         state, uid, worst_usd = self.call.state, self.call.grant.uid, self.worst_usd
         if worst_usd is None:
+            if state.capped(uid):
+                raise _unpriced(self.call)
             return
         until_s = time.monotonic() + CAP_WAIT_S
         while (cap := state.exceeded(uid, worst_usd)) is not None:
@@ -128,3 +131,12 @@ class Charge:
                     429, BUDGET_EXCEEDED, f"endpoint {self.call.endpoint.name}: {message}"
                 )
             await state.money.wait(left_s)
+
+
+def _unpriced(call: Call) -> Refusal:
+    endpoint = call.endpoint.name
+    message = (
+        f"endpoint {endpoint}: a budget pays, and `{call.model}` has no price; give `{call.model}`"
+        f" in `prices` of endpoint {endpoint}: `{{}}` is a price of 0"
+    )
+    return Refusal(403, PRICE_UNKNOWN, message)

@@ -102,6 +102,7 @@ async def _wake(client: ClientSession, endpoint: Endpoint, server: Server, sleep
                 headers=headers_of(endpoint, server),
                 timeout=ClientTimeout(min(ASK_S, left_s)),
                 allow_redirects=False,
+                proxy=server.proxy,
             ) as reply:
                 state = reply.headers.get(STATE, "")
                 if state == UP:

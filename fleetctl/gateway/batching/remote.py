@@ -15,6 +15,8 @@ from aiohttp import (
     FormData,
 )
 
+from fleetctl.common.proxies import proxy_of
+
 TAG = "fleetctl"  # of a batch's metadata
 CALL_S = 60.0
 FILE_S = 1800.0  # 200 MB at 1 Mbit/s
@@ -138,7 +140,13 @@ class Remote:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         timeout = ClientTimeout(within_s, sock_connect=5.0)
         return self.client.request(
-            method, self.url + path, headers=headers, timeout=timeout, allow_redirects=False, **body
+            method,
+            self.url + path,
+            headers=headers,
+            timeout=timeout,
+            allow_redirects=False,
+            proxy=proxy_of(self.url),
+            **body,
         )
 
 

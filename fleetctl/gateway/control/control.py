@@ -6,13 +6,14 @@ import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.control.batches import batches_of
-from fleetctl.gateway.control.health import Probes
+from fleetctl.gateway.control.health import Probes, is_there
 from fleetctl.gateway.control.times import percentiles
 from fleetctl.gateway.endpoints import Endpoint, Grant, told
 from fleetctl.gateway.keeping.ledger import COUNTS, Key
@@ -47,7 +48,7 @@ class Control:
             name = (row["namespace"], row["name"])
             endpoint = previous.get(name)
             if endpoint is None:
-                endpoint = Endpoint(row)
+                endpoint = Endpoint(row, partial(is_there, state.client))
             elif endpoint.told != told(row) and not row.get("stays"):
                 endpoint.update(row)
             found[name] = endpoint

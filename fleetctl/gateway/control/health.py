@@ -4,11 +4,14 @@ they are as wide as they were asked to be.
 
 import asyncio
 import time
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from fleetctl.gateway.asking.attempt import headers_of
 from fleetctl.gateway.control.times import percentiles
 from fleetctl.gateway.endpoints import WAITING_LONG, Endpoint
 from fleetctl.gateway.rules.servers import Server
@@ -17,7 +20,9 @@ from fleetctl.gateway.rules.sleep import ASLEEP, BLOCKED, STARTING
 PROBE_PATHS = ("/v1/models", "/api/tags", "/health")
 PROBE_S = 5.0
 READY = "Ready"
-READY_STATES = (READY, ASLEEP, STARTING)
+NOT_LISTED = "ModelNotListed"  # asked all the same: a warning
+READY_STATES = (READY, ASLEEP, STARTING, NOT_LISTED)
+NAMED_MAX = 5
 OLLAMA_WIDER = "start Ollama with OLLAMA_NUM_PARALLEL={n}, and set `slots: {n}` of this server"
 WIDER = (
     "llama-server takes `--parallel {n}`, Ollama OLLAMA_NUM_PARALLEL={n}, vLLM `--max-num-seqs {n}`"
@@ -85,7 +90,7 @@ class Probes:
         at_s, with_, found = self._found.get(name, (0.0, None, Found("")))
         if with_ == asked and time.monotonic() - at_s < max_age_s:
             return found
-        found = await _ask(self.client, endpoint, server.url)
+        found = await _ask(self.client, endpoint, server)
         self._found[name] = time.monotonic(), asked, found
         return found
 
@@ -116,14 +121,19 @@ def undeclared(server: Server) -> Found | None:
     return Found("OneSlot", message, OLLAMA_WIDER.format(n=8))
 
 
-async def _ask(client: ClientSession, endpoint: Endpoint, url: str) -> Found:
+async def _ask(client: ClientSession, endpoint: Endpoint, server: Server) -> Found:
     """A server that answers but lists no models counts as ready."""
+    url = server.url
     headers = {"Authorization": f"Bearer {endpoint.key}"} if endpoint.key else {}
     answered = False
     for path in PROBE_PATHS:
         try:
             async with client.get(
-                url + path, headers=headers, timeout=ClientTimeout(PROBE_S), allow_redirects=False
+                url + path,
+                headers=headers,
+                timeout=ClientTimeout(PROBE_S),
+                allow_redirects=False,
+                proxy=server.proxy,
             ) as reply:
                 if reply.status in (401, 403):
                     hint = "set spec.apiKey to a secret that holds a key of this server"
@@ -136,15 +146,61 @@ async def _ask(client: ClientSession, endpoint: Endpoint, url: str) -> Found:
             continue
         if listed is None:
             continue
-        for model in (endpoint.spec.get("models") or {}).values():
-            if model not in listed and f"{model}:latest" not in listed:
-                hint = f"load `{model}` there, or name one of: {', '.join(sorted(listed)[:5])}"
-                return Found("ModelNotFound", f"{url} does not serve `{model}`", hint)
-        return Found(READY)
+        return _of_models(url, tuple((endpoint.spec.get("models") or {}).values()), listed)
     if answered:
         return Found(READY)
     hint = "start the server, or correct its url in spec.servers"
-    return Found("ServerUnreachable", f"{url} did not answer", hint)
+    by = ""
+    if server.proxy:
+        by = f" by the proxy {urlsplit(server.proxy).hostname}"
+        hint += "; NO_PROXY names the hosts that are asked without the proxy"
+    return Found("ServerUnreachable", f"{url} did not answer{by}", hint)
+
+
+def _of_models(url: str, models: Sequence[str], listed: Set[str]) -> Found:
+    """A server may serve more than it lists, by wildcards or suffixes of a router. One that lists
+    none of the models is another server, or has not loaded them.
+    """
+    missing = [it for it in models if not _lists(listed, it)]
+    if not missing:
+        return Found(READY)
+    names = ", ".join(f"`{it}`" for it in missing[:NAMED_MAX])
+    known = ", ".join(sorted(listed)[:NAMED_MAX])
+    if len(missing) < len(models):
+        hint = f"if calls of it fail, load it there, or name one of: {known}"
+        return Found(NOT_LISTED, f"{url} does not list {names}", hint)
+    hint = (
+        f"load {names} there, or name one of: {known}; if it serves more than it lists, leave"
+        " `models` out"
+    )
+    return Found("ModelNotFound", f"{url} does not serve {names}", hint)
+
+
+def _lists(listed: Set[str], model: str) -> bool:
+    if model in listed or f"{model}:latest" in listed:
+        return True
+    # LiteLLM lists its routes with wildcards: `*`, `openai/*`.
+    return any(it.endswith("*") and model.startswith(it[:-1]) for it in listed)
+
+
+async def is_there(client: ClientSession, endpoint: Endpoint, server: Server) -> bool:
+    """Whether a server answers again, by a question that is no caller's and costs nothing. One
+    that has no such path, or wants another key, answers.
+    """
+    for path in PROBE_PATHS:
+        try:
+            async with client.get(
+                server.url + path,
+                headers=headers_of(endpoint, server),
+                timeout=ClientTimeout(PROBE_S),
+                allow_redirects=False,
+                proxy=server.proxy,
+            ) as reply:
+                if reply.status < 500:
+                    return True
+        except (ClientError, TimeoutError, OSError):
+            return False
+    return False
 
 
 def _models(reply: Any) -> set[str] | None:

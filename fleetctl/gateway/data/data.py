@@ -18,6 +18,7 @@ from fleetctl.gateway.numbered import Answer
 from fleetctl.gateway.rules.refusal import (
     BAD_REQUEST,
     ENDPOINT_UNKNOWN,
+    MODEL_NOT_FOUND,
     NO_ANSWER,
     NOT_GRANTED,
     NOT_SERVED,
@@ -169,6 +170,8 @@ def _call(state: State, grant: Grant, name: str, path: str, raw: bytes) -> Call:
         raise Refusal(413, BAD_REQUEST, f"the body has more than {BODY_BYTES_MAX} bytes")
     body = _body(raw)
     endpoint = _choose(_granted(state, grant, name), str(body.get("model") or ""))
+    if not body.get("model") and endpoint.usual_model:
+        body["model"] = endpoint.usual_model
     return Call(state, grant, endpoint, path, body, len(raw))
 
 
@@ -192,7 +195,18 @@ def _granted(state: State, grant: Grant, name: str) -> list[Endpoint]:
 
 
 def _choose(endpoints: list[Endpoint], model: str) -> Endpoint:
-    return next((e for e in endpoints if e.knows(model)), endpoints[0])
+    """The first that declares the model, else the first that declares none and so takes any. A
+    server's own name for a declared model would be asked past its price. No model: the usual one.
+    """
+    if not model:
+        return endpoints[0]
+    declaring = [it for it in endpoints if it.knows(model)]
+    found = declaring or [it for it in endpoints if not it.spec.get("models")]
+    if not found:
+        names = ", ".join(f"`{name}`" for it in endpoints for name in it.spec["models"])
+        message = f"endpoint {endpoints[0].name} has no model `{model}`; it has {names}"
+        raise Refusal(404, MODEL_NOT_FOUND, message)
+    return found[0]
 
 
 def _listing(path: str, endpoints: list[Endpoint]) -> dict[str, Any]:

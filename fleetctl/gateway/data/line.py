@@ -2,13 +2,14 @@
 costs both sides a fifth of an HTTP exchange.
 
 Each frame, in both directions, is a head of JSON, a newline, and the body as it is. The head of a
-request has `id`, `token`, `path` and `number`; that of a reply `id`, `status`, and `usd` where it
-is known. Replies come as they are there, in any order. A head with `drop` gives a call up: its
-reply is that it broke off.
+request has `id`, `token`, `path` and `number`; that of a reply `id`, `status`, `usd` where it is
+known, and `again_at_s` where a server asks to come back then. Replies come as they are there, in
+any order. A head with `drop` gives a call up: its reply is that it broke off.
 """
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,7 @@ from aiohttp import ClientError, WSMsgType, web
 
 from fleetctl.gateway.keeping.kept import USD
 from fleetctl.gateway.numbered import Answer
+from fleetctl.gateway.rules.retry import retry_after_s
 
 HEAD_BYTES_MAX = 4096
 _BROKEN = 1002  # protocol error, as RFC 6455 numbers it
@@ -61,6 +63,8 @@ async def _answer(line: web.WebSocketResponse, head: Any, body: bytes, hear: Hea
     reply: dict[str, object] = {"id": head["id"], "status": answer.status}
     if USD in answer.headers:
         reply["usd"] = float(answer.headers[USD])
+    if wait_s := retry_after_s(answer.headers, now_s := time.time()):
+        reply["again_at_s"] = now_s + wait_s
     with suppress(ClientError, ConnectionError):  # it has left: the answer is kept for its return
         await line.send_bytes(json.dumps(reply).encode() + b"\n" + answer.body)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fleetctl.common.errors import Unavailable
 from fleetctl.common.event_loop import VARIABLE as LOOP
 from fleetctl.common.install import install_hint
+from fleetctl.common.proxies import NAMES as PROXIES
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.reach.gateway import KEY, PORT, SOCKET, Gateway, Grant, Served, SharedCap
 
@@ -34,6 +35,7 @@ EXTRA = "endpoints"
 # What the process needs of our environment. Keys of services are not among it.
 _PASSED = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *PROXIES,
     LOOP,
 )
 # Of hundreds a second: asdict copies every value.

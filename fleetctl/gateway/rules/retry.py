@@ -8,7 +8,7 @@ from typing import Any
 ATTEMPTS = 4
 ON: tuple[int | str, ...] = (408, 429, "5xx", "connection")
 INITIAL_S, MAX_S = 0.5, 30.0
-RETRY_AFTER_MAX_S = 120.0
+RETRY_AFTER_MAX_S = 30.0  # more is for who asks to wait, who can say why
 # The server, or a proxy before it, gave up waiting: what it asked may have been answered.
 UNHEARD = (408, 504, 524)
 
@@ -36,10 +36,10 @@ def wait_s(retry: Retry, *, tried: int, status: int | None, retry_after_s: float
     """Seconds before the next try, None for no more; `status` None is a failed connection."""
     words = {str(word) for word in retry.on}
     names = {"connection"} if status is None else {str(status), f"{status // 100}xx"}
-    if tried >= retry.attempts or not words & names:
+    if tried >= retry.attempts or not words & names or retry_after_s > RETRY_AFTER_MAX_S:
         return None
     backoff: float = min(retry.max_s, retry.initial_s * 2.0 ** (tried - 1))
-    return max(backoff, min(retry_after_s, RETRY_AFTER_MAX_S))
+    return max(backoff, retry_after_s)
 
 
 def retry_after_s(headers: Mapping[str, str], now_s: float) -> float:

@@ -214,10 +214,14 @@ def _reply(
     """The text, and all that came with it."""
     body = {**model_of(model), "messages": messages, **parameters}
     reply = line.ask("/chat/completions", body, 1, again)
+    finish = None
     try:
-        text = reply["choices"][0]["message"]["content"]
-    except (KeyError, IndexError, TypeError):
+        choice = reply["choices"][0]
+        text, finish = choice["message"]["content"], choice.get("finish_reason")
+    except (KeyError, IndexError, TypeError, AttributeError):
         text = None
+    if finish == "content_filter" and not text:
+        raise RuntimeError("a content filter took the model's answer away")
     if not isinstance(text, str):
         raise RuntimeError("the model answered without a text")
     return text, reply

@@ -70,7 +70,7 @@ class Line:
         if status < 400 and isinstance(reply, dict):
             # Said by the gateway alone: over all tries, and of what it had kept.
             return {**reply, "fleetctl": {name: headers.get(name) for name in (USD, TOKENS)}}
-        raise _error_of(status, reply, data)
+        raise _error_of(status, reply, data, headers.get("Retry-After"))
 
     def room(self, calls: int, model: Optional[str]) -> int:
         """How many of so many calls may be asked at once. Raises CallRefused when the limit does
@@ -260,7 +260,7 @@ def _parsed(data: bytes) -> Any:
         return None
 
 
-def _error_of(status: int, reply: Any, data: bytes) -> RuntimeError:
+def _error_of(status: int, reply: Any, data: bytes, later: Optional[str]) -> RuntimeError:
     error = reply.get("error", reply) if isinstance(reply, dict) else None
     if isinstance(error, dict):
         message = error.get("message") or error.get("detail") or ""
@@ -269,6 +269,8 @@ def _error_of(status: int, reply: Any, data: bytes) -> RuntimeError:
     else:
         message = error or data.decode("utf-8", "replace")
     whole = ("the model server answered %d: %s" % (status, message)).rstrip(": ")
+    if later:
+        whole += "; it asks to wait (Retry-After: %s)" % later
     return _unasked(RuntimeError(whole), status)
 
 

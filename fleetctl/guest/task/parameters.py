@@ -1,4 +1,5 @@
-"""Parameters as environment variables of a program, and as files where they are too long for one.
+"""Environment variables of a program: its parameters, as files where they are too long for one, and
+the way past proxies to the endpoints that it may ask.
 
 Called by whoever starts a program, in the sandbox or on the host.
 """
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 VARIABLE_BYTES_MAX = 128 * 1024 - 1  # of `NAME=value`: what Linux lets a program have
 ALL_BYTES_MAX = 1024 * 1024  # half of what it lets a program have in all
+_HERE = ("127.0.0.1", "localhost", "::1")
 DIRECTORY = "long"  # beside the file with all parameters
 
 
@@ -35,6 +37,21 @@ def parameter_texts(params: Mapping[str, Any]) -> dict[str, str]:
     for name, value in params.items():
         texts[variable(name)] = value if isinstance(value, str) else spaced(value)
     return texts
+
+
+def past_proxies(variables: Mapping[str, str]) -> dict[str, str]:
+    """Variables by which no client sends its model calls, and with them the attempt's key, to a
+    proxy: the listener of its endpoints is on this machine. Nothing of a program without any.
+    """
+    if "FLEETCTL_LLM_URL" not in variables:
+        return {}
+    lower, upper = variables.get("no_proxy", ""), variables.get("NO_PROXY", "")
+    return {"no_proxy": _with_loopback(lower or upper), "NO_PROXY": _with_loopback(upper or lower)}
+
+
+def _with_loopback(hosts: str) -> str:
+    known = [it.strip() for it in hosts.split(",") if it.strip()]
+    return hosts if "*" in known else ",".join([*known, *(it for it in _HERE if it not in known)])
 
 
 def long_variables(texts: Mapping[str, str]) -> list[str]:

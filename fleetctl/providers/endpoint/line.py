@@ -144,7 +144,9 @@ class _Open:
                 reply_head = json.loads(head)
                 reply = self._waiting.get(reply_head["id"])  # None: nobody waits for it any more
                 if reply is not None and not reply.done():
-                    reply.set_result(Reply(reply_head["status"], body, reply_head.get("usd")))
+                    again_at_s = reply_head.get("again_at_s", 0.0)
+                    usd = reply_head.get("usd")
+                    reply.set_result(Reply(reply_head["status"], body, usd, again_at_s))
         finally:
             for reply in self._waiting.values():
                 if not reply.done():

@@ -29,7 +29,7 @@ from fleetctl.providers.contract.base import (
 )
 from fleetctl.providers.contract.endpoints import EndpointAccess
 from fleetctl.providers.contract.terms import Contract
-from fleetctl.providers.endpoint.asking import FIRST, REPAIR, Outcome, asked
+from fleetctl.providers.endpoint.asking import NUMBERS, Outcome, asked
 from fleetctl.providers.endpoint.check import foreseen
 from fleetctl.providers.endpoint.line import Line
 from fleetctl.providers.endpoint.replies import Failure, Reply
@@ -103,7 +103,7 @@ class EndpointProvider:
         """The engine has given its start up by now: what the gateway has not asked is not asked."""
         access = self._given_up.pop(ref.run, None)
         if access is not None:
-            for number in (FIRST, REPAIR):
+            for number in NUMBERS:
                 await self._line.drop(access, number)
 
     async def owned(self) -> Sequence[Owned]:

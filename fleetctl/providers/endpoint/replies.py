@@ -1,4 +1,4 @@
-"""What a reply of the gateway means for a row. Pure: asks nobody.
+"""What a reply of the gateway means for a row. Asks nobody.
 
 A reply is an answer, a failure that ends the attempt, or the news that nothing was asked, which is
 raised as Unavailable: the row waits and no attempt is consumed.
@@ -7,14 +7,24 @@ raised as Unavailable: the row waits and no attempt is consumed.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.common.errors import Refused, Unavailable
+from fleetctl.common.text import duration, timestamp
+from fleetctl.controllers.history.retries.retry import ANSWER_FILTERED
 
 TEXT_CHARS_MAX = 500  # of a server's own words in a message
 SERVER_RESTS_S = 2.0
+SERVER_PAUSE_MAX_S = 600.0
+CALL_REFUSED = "CallRefused"
+MAX_TOKENS_WAY_OUT = (
+    "; give `parameters: {extra: {max_completion_tokens: N}}` in place of `maxTokens`"
+)
+BROKEN = 502  # of the gateway, or of a proxy before the server: the server went away
+PRICE_UNKNOWN = "give the model in `prices` of the endpoint; `{}` is a price of 0"
 WITHOUT_BATCHES = "leave `mode: batch` out, or name an endpoint whose server has a batch API"
 
 
@@ -25,6 +35,7 @@ class Reply:
     status: int
     body: bytes = field(repr=False)
     usd: float | None = None
+    again_at_s: float = 0.0  # when the server asks to come back, seconds since the epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """infrastructure: nobody's prompt is to blame, and another attempt may go well."""
+    """infrastructure: nobody's prompt is to blame, and another attempt may go well. A prompt that
+    its server fails at, or does not end in time, after all tries of the endpoint, is to blame: else
+    it would be paid again and again, whatever `backoffLimitPerIndex` says.
+    """
 
     reason: str
     message: str
@@ -82,15 +96,29 @@ def read(reply: Reply) -> Answer | Failure:
             raise Unavailable(message, reason="EndpointNotReady", retry_after_s=SERVER_RESTS_S)
         case "NoBatches":
             raise Refused(message, hint=WITHOUT_BATCHES)
+        case "PriceUnknown":
+            raise Unavailable(message, reason="PriceUnknown", hint=PRICE_UNKNOWN)
         case "NoAnswer":
-            return Failure("CallFailed", message, infrastructure=True)
+            return Failure("CallFailed", message, infrastructure=reply.status == BROKEN)
     if ours and reply.status == 401:
         raise Unavailable(message)  # the gateway began anew and is told of its tasks in a moment
     if not ours and reply.status in (429, 503):
-        raise Unavailable(f"the server answers {message}", retry_after_s=SERVER_RESTS_S)
+        raise _later(message, reply.again_at_s)
     if reply.status == 408 or reply.status >= 500:
-        return Failure("CallFailed", f"the endpoint answers {message}", infrastructure=True)
-    return Failure("CallRefused", f"the endpoint answers {message}")
+        away = reply.status == BROKEN
+        return Failure("CallFailed", f"the endpoint answers {message}", infrastructure=away)
+    way_out = MAX_TOKENS_WAY_OUT if "max_completion_tokens" in message else ""
+    return Failure(CALL_REFUSED, f"the endpoint answers {message}{way_out}")
+
+
+def _later(message: str, again_at_s: float) -> Unavailable:
+    wait_s = again_at_s - time.time()
+    if wait_s <= SERVER_RESTS_S:
+        return Unavailable(f"the server answers {message}", retry_after_s=SERVER_RESTS_S)
+    asks = f"it asks to wait {duration(wait_s)}, until {timestamp(again_at_s)}"
+    # Looked at in between: a new key, or a raised quota, ends a wait of a day.
+    pause_s = min(wait_s, SERVER_PAUSE_MAX_S)
+    return Unavailable(f"the server answers {message}; {asks}", retry_after_s=pause_s)
 
 
 def _answer(document: Mapping[str, Any], reply: Reply) -> Answer | Failure:
@@ -99,6 +127,8 @@ def _answer(document: Mapping[str, Any], reply: Reply) -> Answer | Failure:
         text, finish = choice["message"]["content"], str(choice.get("finish_reason") or "")
     except (KeyError, IndexError, TypeError, AttributeError):
         return Failure("AnswerInvalid", "the server's reply is not a chat completion")
+    if finish == "content_filter" and not text:
+        return Failure(ANSWER_FILTERED, "a content filter took the model's answer away")
     if not isinstance(text, str):
         return Failure("AnswerInvalid", "the model's answer has no text")
     usage = document.get("usage")

@@ -19,6 +19,8 @@ MESSAGE_CHARS_MAX = 300
 # Models without a grammar of their own put their JSON into a block of Markdown.
 _FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n\s*```\s*", re.DOTALL)
 
+_THOUGHT = "</think>"
+
 
 class Mismatch(Exception):
     """The answer is not what the schema asks for; the text says where and why."""
@@ -28,9 +30,8 @@ def parsed(text: str, schema: Mapping[str, Any]) -> Any:
     """The value that an answer is. Raises Mismatch; Refused for a schema that is none, or without
     the library.
     """
-    match = _FENCED.fullmatch(text)
     try:
-        value: Any = json.loads(match[1] if match else text, parse_constant=_no_number)
+        value = _value(text)
     except RecursionError:
         raise Mismatch("the answer is nested too deeply") from None
     except ValueError as error:
@@ -46,6 +47,20 @@ def parsed(text: str, schema: Mapping[str, Any]) -> Any:
     if found is not None:
         raise Mismatch(f"at {found.json_path}: {found.message[:MESSAGE_CHARS_MAX]}")
     return value
+
+
+def _value(text: str) -> Any:
+    """Raises ValueError, RecursionError. Thoughts before the answer, which servers without a parser
+    for them leave in the text, are no part of it.
+    """
+    match = _FENCED.fullmatch(text)
+    try:
+        return json.loads(match[1] if match else text, parse_constant=_no_number)
+    except ValueError:
+        _, thought, answer = text.rpartition(_THOUGHT)
+        if not thought:
+            raise
+        return _value(answer)
 
 
 def _unresolved() -> type[Exception]:

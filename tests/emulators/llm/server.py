@@ -37,6 +37,7 @@ class Model:
     answer_s: float = 0.0
     key: str = ""
     models: tuple[str, ...] = ("tiny",)
+    unlisted: tuple[str, ...] = ()  # served all the same
     usage: bool = True
     stream_options: bool = True
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -47,18 +48,23 @@ class Model:
     says: Callable[[dict[str, Any]], str] | None = None  # to a request; None: an echo of it
     held: asyncio.Event | None = None  # streams wait for it after their first piece
     together: int = 0  # so many must be in slots at once before the first is answered
+    poison: str = ""  # prompts with it are answered with 500
+    finish: str = "stop"  # why its answers end
+    refuses: dict[str, str] = field(default_factory=dict)  # field of a request -> the sentence
     url: str = ""
     batches: Batches | None = None  # its batch API; None: it has none
     _now: int = 0
 
     async def start(self) -> "Model":
+        """Where it listened before, if it did."""
         self._slots = asyncio.Semaphore(self.slots)
         self._met = asyncio.Event()
         app = web.Application(client_max_size=32 * 2**20)
         app.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        port = int(self.url.rpartition(":")[2] or 0)
+        await web.TCPSite(self._runner, "127.0.0.1", port).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
         return self
 
@@ -85,11 +91,16 @@ class Model:
             return await self.batches.serve(request, self.reply)
         body = await request.json()
         self.asked.append({"path": request.path, **body})
-        if body.get("model") not in self.models:
+        if body.get("model") not in (*self.models, *self.unlisted):
             return web.json_response({"error": {"message": "model not found"}}, status=404)
         if "stream_options" in body and not self.stream_options:
             message = "unknown field `stream_options`"
             return web.json_response({"error": {"message": message}}, status=400)
+        for name, message in self.refuses.items():
+            if name in body:
+                return web.json_response({"error": {"message": message}}, status=400)
+        if self.poison and self.poison in _text(body):
+            return web.json_response({"error": {"message": "poisoned"}}, status=500)
         try:
             async with self._slots:
                 self._now += 1
@@ -131,7 +142,7 @@ class Model:
             return web.json_response(_embedded(request.path, body, words))
         text = f"echo: {_text(body)}" if self.says is None else self.says(body)
         if request.path.startswith("/v1/"):
-            pieces = _openai(text, words, body, usage=self.usage)
+            pieces = _openai(text, words, body, usage=self.usage, finish=self.finish)
         else:
             pieces = _ollama(request.path, text, words, body)
         what = fault.what if fault is not None else ""
@@ -189,7 +200,9 @@ def _embedded(path: str, body: dict[str, Any], words: int) -> dict[str, Any]:
     return {"object": "list", "model": body["model"], "data": rows, "usage": usage}
 
 
-def _openai(text: str, words: int, body: dict[str, Any], *, usage: bool) -> list[bytes]:
+def _openai(
+    text: str, words: int, body: dict[str, Any], *, usage: bool, finish: str = "stop"
+) -> list[bytes]:
     out = len(text.split())
     counts = {"prompt_tokens": words, "completion_tokens": out, "total_tokens": words + out}
     told = {"usage": counts} if usage else {}
@@ -197,7 +210,7 @@ def _openai(text: str, words: int, body: dict[str, Any], *, usage: bool) -> list
     if not body.get("stream"):
         choice = {
             "index": 0,
-            "finish_reason": "stop",
+            "finish_reason": finish,
             "text": text,
             "message": {"role": "assistant", "content": text},
         }
@@ -209,7 +222,7 @@ def _openai(text: str, words: int, body: dict[str, Any], *, usage: bool) -> list
         for part in text.split(" ")
     ]
     # Without it litellm takes a stream for one that broke off.
-    deltas.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    deltas.append({"index": 0, "delta": {}, "finish_reason": finish})
     rows: list[dict[str, Any]] = [{**chunk, "choices": [delta]} for delta in deltas]
     if told and (body.get("stream_options") or {}).get("include_usage"):
         rows.append({**chunk, "choices": [], **told})

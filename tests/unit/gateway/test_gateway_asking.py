@@ -175,21 +175,47 @@ async def test_an_endpoint_that_is_gone_lets_nobody_wait(tmp_path: Path) -> None
 
 
 @in_loop
-async def test_servers_that_rest_are_asked_one_request_at_a_time(tmp_path: Path) -> None:
-    model = Model(slots=1)
+async def test_a_server_that_has_rested_is_looked_at_before_anybody_is_sent(
+    tmp_path: Path,
+) -> None:
+    model = Model(slots=8)
     async with hosting(tmp_path, model) as gateway:
-        await gateway.declare([], servers=[{"url": model.url, "slots": 8}])
         server = gateway.endpoint.servers[0]
-        server.failed(time.monotonic(), refused=True)
+        await model.stop()
+        server.refused(time.monotonic())
         asking = [asyncio.create_task(gateway.ask("r1", f"p {n}")) for n in range(8)]
         await until(lambda: len(gateway.endpoint.waiting) == 8)
         server.resting_until_s = time.monotonic()
-        async with model.busy():
-            await until(lambda: model.asked)
-            gateway.endpoint.hand_out()
-            assert len(gateway.endpoint.waiting) == 7
+        await until(lambda: server.rest_s == 10.0)  # a look has found nobody
+        assert len(gateway.endpoint.waiting) == 8
+        await model.start()
+        server.resting_until_s = time.monotonic()
         assert [(await it).status for it in asking] == [200] * 8
-        assert len(model.asked) == 8
+        assert (await gateway.used())["r1"]["tries"] == len(model.asked) == 8
+
+
+@in_loop
+async def test_prompts_that_a_server_cannot_answer_take_it_from_nobody(tmp_path: Path) -> None:
+    model = Model(slots=8, poison="poison")
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.grant("r1", "r2")
+        bad = [asyncio.create_task(gateway.ask("r1", f"poison {n}")) for n in range(5)]
+        assert [(await it).status for it in bad] == [500] * 5
+        began_s = time.monotonic()
+        healthy = await asyncio.gather(*(gateway.ask("r2", f"p {n}") for n in range(8)))
+        assert [it.status for it in healthy] == [200] * 8
+        server = gateway.endpoint.servers[0]
+        assert not server.resting and time.monotonic() - began_s < 5.0
+
+
+@in_loop
+async def test_a_server_that_answers_nobody_rests_where_another_answers(tmp_path: Path) -> None:
+    broken, well = Model(slots=8, poison="p"), Model(slots=8)
+    async with hosting(tmp_path, broken, well) as gateway:
+        replies = [await gateway.ask("r1", f"p {n}") for n in range(20)]
+        assert [it.status for it in replies] == [200] * 20
+        assert [it.resting for it in gateway.endpoint.servers] == [True, False]
+        assert len(broken.asked) <= 3
 
 
 @in_loop
@@ -197,7 +223,7 @@ async def test_servers_that_rest_too_long_are_told_as_unreachable(tmp_path: Path
     model = Model()
     async with hosting(tmp_path, model) as gateway:
         await gateway.declare([model], timeoutSeconds=0.1)
-        gateway.endpoint.servers[0].failed(time.monotonic(), refused=True)
+        gateway.endpoint.servers[0].refused(time.monotonic())
         reply = await gateway.ask("r1")
         assert (reply.status, reply.code) == (503, "ServerUnreachable")
         assert await gateway.used() == {}

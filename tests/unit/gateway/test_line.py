@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,10 @@ async def test_a_line_hears_what_was_kept_and_asks_anew_what_failed(tmp_path: Pa
             assert (await ask(gateway, line, number=2))[0]["status"] == 500
             assert (await ask(gateway, line, number=2))[0]["status"] == 200
             assert len(model.asked) == 3
+            model.faults.append(Fault(429, retry_after="86400"))
+            began_s = time.time()
+            again_at_s = (await ask(gateway, line, number=3))[0]["again_at_s"]
+            assert began_s + 86400 <= again_at_s <= time.time() + 86400
 
 
 @in_loop

@@ -1,6 +1,7 @@
 """What calls cost: at least what the servers counted, not wildly more, and never above a cap."""
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ import pytest
 
 from fleetctl.common.tokens import gateway_token
 from fleetctl.gateway.asking import charge
-from fleetctl.gateway.rules import servers
+from fleetctl.gateway.batching.batcher import Batcher
+from fleetctl.gateway.data import data
 from fleetctl.gateway.rules.usage import TOKENS_PER_S_MAX
 from tests.emulators.llm.server import Fault, Model
 from tests.unit.gateway.hosted import Hosted, hosting, no_room_for_the_ledger
@@ -29,6 +31,10 @@ async def tokens(gateway: Hosted) -> int:
         row["tokens_in"] + row["tokens_out"]
     )
     return int(row["tokens_in"] + row["tokens_out"])
+
+
+def _token(gateway: Hosted) -> str:
+    return gateway_token(gateway.key, "r1")
 
 
 def _key(gateway: Hosted) -> Any:
@@ -167,9 +173,50 @@ async def test_a_cap_holds_over_all_runs_of_an_object_and_waits_for_a_new_one(
         assert (await waiting).status == 200
         assert (await gateway.used())["r2"]["refused"] == 1
         assert gateway.state.ledger.usd_of("uid") == 4.0
-        # A call without a price is let through, and said to have none.
-        assert (await gateway.ask("r1", model="tiny")).status == 200
-        assert (await gateway.used())["r1"]["unpriced"] == 1
+
+
+@in_loop
+async def test_no_other_name_of_a_model_evades_its_price(tmp_path: Path) -> None:
+    model = Model(models=("tiny", "large"))
+    prices = {"chat": {"outputPerMillion": 1e6}}
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], prices=prices)
+        await gateway.grant("r1", cap_usd=5.0)
+        for name in ("tiny", "large", "chat:latest"):  # the server's own names
+            reply = await gateway.ask("r1", model=name)
+            assert (reply.status, reply.code) == (404, "ModelNotFound")
+            assert b"it has `chat`" in reply.raw
+            raw = json.dumps({"model": name, "messages": []}).encode()
+            answer = await data._hear(  # a row of a batch
+                gateway.state,
+                Batcher(gateway.state),
+                _token(gateway),
+                "/batch/v1/chat/completions",
+                raw,
+                name,
+            )
+            assert answer.status == 404
+        assert model.asked == []
+        reply = await gateway.ask("r1", model="", max_tokens=4)  # the usual one, at its price
+        assert reply.headers["X-Fleetctl-Usd"] == "2.000000000"
+        assert [it["model"] for it in model.asked] == ["tiny"]
+
+
+@in_loop
+async def test_a_model_without_a_price_is_refused_where_a_budget_pays(tmp_path: Path) -> None:
+    model = Model(models=("tiny", "free"))
+    async with hosting(tmp_path, model) as gateway:
+        for models in ({}, {"tiny": "tiny", "free": "free"}):
+            await gateway.declare([model], models=models, prices={"free": {}})
+            await gateway.grant("r1", cap_usd=5.0)
+            reply = await gateway.ask("r1", model="tiny")
+            assert (reply.status, reply.code) == (403, "PriceUnknown")
+            assert b"give `tiny` in `prices` of endpoint small" in reply.raw
+            assert (await gateway.ask("r1", model="free")).status == 200
+            await gateway.grant("r1")
+            assert (await gateway.ask("r1", model="tiny")).status == 200
+        assert [it["model"] for it in model.asked] == ["free", "tiny"] * 2
+        assert (await gateway.used())["r1"]["unpriced"] == 2
 
 
 @in_loop
@@ -193,9 +240,7 @@ async def test_whatever_happens_nothing_is_left_held_and_nothing_is_missed(tmp_p
     model = Model(slots=8)
     what: list[str | int] = ["lost", "cut", "wrong-json", "hang", 503, 429, 500, 400]
     model.faults.extend(Fault(dice.choice([*what, ""])) for _ in range(150))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(servers, "FAILURES_IN_A_ROW", 10**6)  # it would rest for longer than the test
-        await _storm(tmp_path, model, dice)
+    await _storm(tmp_path, model, dice)
 
 
 async def _storm(tmp_path: Path, model: Model, dice: random.Random) -> None:

@@ -66,36 +66,63 @@ def test_a_task_at_its_own_limit_keeps_nobody_behind_it_waiting() -> None:
 
 def test_the_server_with_the_fewest_in_flight_per_slot_is_chosen() -> None:
     large, small = Server("a", 8, in_flight=3), Server("b", 2, "ollama", in_flight=1)
-    assert choose([large, small], 0.0) is large
-    assert choose([large, small], 0.0, api="ollama") is small
+    assert choose([large, small]) is large
+    assert choose([large, small], api="ollama") is small
+    assert choose([large, small], failed=[large]) is small
     large.in_flight = 8
-    assert choose([large, small], 0.0) is small
+    assert choose([large, small]) is small
     small.in_flight = 2
-    assert choose([large, small], 0.0) is None
+    assert choose([large, small]) is None
+
+
+def test_a_server_that_failed_a_request_is_asked_again_where_no_other_is_awake() -> None:
+    first, second = Server("a", 1), Server("b", 1, in_flight=1)
+    assert choose([first, second], failed=[first]) is None  # the other is only busy
+    second.resting = True
+    assert choose([first, second], failed=[first]) is first
 
 
 def test_a_failing_server_rests_five_seconds_doubling_to_sixty() -> None:
     server, rests, now_s = Server("a", 1), [], 0.0
     for _ in range(5):
-        server.failed(now_s, refused=True)
+        server.refused(now_s)
         rests.append(server.resting_until_s - now_s)
         now_s = server.resting_until_s
     assert rests == [5, 10, 20, 40, 60]
     server.succeeded()
-    for expected in (0.0, 0.0, now_s + 5.0):
-        server.failed(now_s, refused=False)
-        assert server.resting_until_s == expected
+    for caller, resting in (("a", False), ("a", False), ("b", True)):
+        server.failed(now_s, caller=caller, status=500, last=False)
+        assert server.resting is resting
+    assert server.resting_until_s == now_s + 5.0
 
 
-def test_a_server_that_has_rested_is_asked_once_until_it_answers() -> None:
+def test_one_callers_failures_are_no_servers_fault_unless_another_server_answers() -> None:
     server = Server("a", 8)
-    server.failed(0.0, refused=True)
-    assert choose([server], 4.9) is None
-    assert choose([server], 5.0) is server
-    server.in_flight = 1
-    assert choose([server], 5.0) is None
-    server.succeeded()
-    assert choose([server], 5.0) is server
+    for _ in range(50):
+        server.failed(0.0, caller="batchjob/bad", status=500, last=False)
+    assert not server.resting
+    server.outdone(0.0, "run-1", last=False)
+    assert server.resting
+
+
+def test_the_last_server_that_is_awake_rests_for_no_answer_of_its_own() -> None:
+    server = Server("a", 8)
+    for n in range(50):
+        server.failed(0.0, caller=f"batchjob/{n}", status=500, last=True)
+        server.outdone(0.0, f"run-{n}", last=True)
+    assert not server.resting
+    server.refused(0.0)
+    assert server.resting
+
+
+def test_a_server_that_has_rested_is_asked_once_a_look_finds_it_there() -> None:
+    server = Server("a", 8)
+    server.refused(0.0)
+    assert choose([server]) is None
+    server.found(5.0, there=False)
+    assert (choose([server]), server.resting_until_s) == (None, 15.0)
+    server.found(15.0, there=True)
+    assert choose([server]) is server
 
 
 def test_a_retry_waits_as_the_server_asks_and_ends_after_its_attempts() -> None:

@@ -51,14 +51,15 @@ def test_a_container_that_is_gone_is_no_failure_of_the_server() -> None:
     server = Server("https://x.modal.run", 8, sleep=sleeping())
     assert server.sleep is not None
     server.sleep.woke(0.0)
+    server.refused(1.0)
     for status in (None, 502, 503):
-        server.failed(1.0, refused=status is None, status=status)
-    assert server.resting_until_s == 0.0 and server.room == 8
+        server.failed(1.0, caller=f"job/{status}", status=status, last=False)
+    assert not server.resting and server.room == 8
     assert server.sleep.state(1.0) == ASLEEP
-    # What the model itself answers is: three of them in a row make it rest, as any server.
-    for _ in range(3):
-        server.failed(1.0, refused=False, status=500)
-    assert server.resting_until_s > 1.0
+    # What the model itself answers is, as any server's.
+    for n in range(3):
+        server.failed(1.0, caller=f"job/{n}", status=500, last=False)
+    assert server.resting
 
 
 def test_one_whose_budget_is_used_up_is_not_asked() -> None:

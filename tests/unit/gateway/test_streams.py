@@ -1,6 +1,7 @@
 """Streams through the gateway: pieces as they come, clients that leave, the cache beside them."""
 
 import asyncio
+from collections import deque
 from pathlib import Path
 
 from fleetctl.common.tokens import gateway_token
@@ -85,6 +86,48 @@ async def test_health_names_the_model_that_is_missing(tmp_path: Path) -> None:
     async with hosting(tmp_path, model) as gateway:
         row = (await (await gateway.control.get("/health")).json())["endpoints"][0]
         assert (row["ready"], row["reason"]) == (False, "ModelNotFound")
+        assert "leave `models` out" in row["hint"]
         model.models, model.key = ("tiny",), "secret"
         row = (await (await gateway.control.get("/health")).json())["endpoints"][0]
         assert (row["ready"], row["reason"]) == (False, "KeyRefused")
+
+
+@in_loop
+async def test_a_model_that_is_not_listed_holds_nobody_back(tmp_path: Path) -> None:
+    model = Model(models=("tiny", "openai/*"), unlisted=("deepseek/r1:free", "openai/gpt-4o"))
+    async with hosting(tmp_path, model) as gateway:
+        names = {"chat": "tiny", "gpt": "openai/gpt-4o"}
+        await gateway.declare([model], models=names)
+        row = (await (await gateway.control.get("/health")).json())["endpoints"][0]
+        assert (row["ready"], row["reason"]) == (True, "Ready")
+        await gateway.declare([model], models={**names, "free": "deepseek/r1:free"})
+        row = (await (await gateway.control.get("/health")).json())["endpoints"][0]
+        assert (row["ready"], row["reason"]) == (True, "ModelNotListed")
+        assert row["message"].endswith("does not list `deepseek/r1:free`")
+        for name in ("chat", "gpt", "free"):
+            assert (await gateway.ask("r1", model=name)).status == 200
+
+
+@in_loop
+async def test_a_model_that_wants_another_word_for_a_bound_is_asked_by_it(tmp_path: Path) -> None:
+    message = "'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+    model = Model(refuses={"max_tokens": message})
+    async with hosting(tmp_path, model) as gateway:
+        await gateway.declare([model], retry={"attempts": 1})
+        for _ in range(2):
+            assert (await gateway.ask("r1", max_tokens=50)).status == 200
+        bounds = [(it.get("max_tokens"), it.get("max_completion_tokens")) for it in model.asked]
+        assert bounds == [(50, None), (None, 50), (None, 50)]
+        await gateway.declare([model], prices={"chat": {"outputPerMillion": 1e6}})
+        await gateway.grant("r1", cap_usd=49.0)  # the bound counts for what is set aside
+        refused = await gateway.ask("r1", max_tokens=50)
+        assert (refused.status, refused.code) == (429, "BudgetExceeded")
+
+
+@in_loop
+async def test_a_wait_of_a_day_is_handed_on_at_once(tmp_path: Path) -> None:
+    model = Model(faults=deque([Fault(429, retry_after="86400")]))
+    async with hosting(tmp_path, model) as gateway:
+        reply = await gateway.ask("r1")
+        assert (reply.status, reply.headers["Retry-After"]) == (429, "86400")
+        assert (await gateway.ask("r1")).status == 200

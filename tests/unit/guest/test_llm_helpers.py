@@ -148,6 +148,32 @@ def test_a_map_keeps_the_item_whose_chain_failed(
     assert answers == ["ECHO: ONE", "odd", "ECHO: TWO"]
 
 
+def test_an_answer_that_a_filter_took_away_is_an_error(
+    llm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model(says=lambda _: "", finish="content_filter")
+
+    def ask() -> Any:
+        with pytest.raises(RuntimeError, match="a content filter took the model's answer away"):
+            llm.llm_query("a")
+        return llm.llm_query("a", on_error="original")
+
+    assert asking_directly(model, monkeypatch, ask) == "a"
+
+
+def test_a_wait_that_a_server_asks_for_is_in_the_error(
+    llm: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Model()
+    model.faults.append(Fault(429, retry_after="86400"))
+
+    def ask() -> None:
+        with pytest.raises(RuntimeError, match=r"it asks to wait \(Retry-After: 86400\)"):
+            llm.llm_query("a")
+
+    asking_directly(model, monkeypatch, ask)
+
+
 def test_an_unknown_on_error_says_which_there_are(llm: ModuleType) -> None:
     with pytest.raises(ValueError, match=r'must be "raise", "original", "text" or \{"text": ...\}'):
         llm.llm_query("hi", on_error="ignore")

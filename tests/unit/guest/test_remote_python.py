@@ -110,6 +110,26 @@ def test_volumes_secrets_and_variables_reach_a_python_task(box: Box, tmp_path: P
     assert (tmp_path / "mount" / "a.txt").read_text() == "kept"
 
 
+@pytest.mark.parametrize(
+    ("url", "given", "expected"),
+    [
+        ("http://127.0.0.1:1", {}, "127.0.0.1,localhost,::1"),
+        ("http://127.0.0.1:1", {"no_proxy": "a.org, localhost"}, "a.org,localhost,127.0.0.1,::1"),
+        ("http://127.0.0.1:1", {"NO_PROXY": "*"}, "*"),
+        ("", {}, None),
+    ],
+)
+def test_calls_of_a_task_go_past_its_proxy(
+    box: Box, url: str, given: dict[str, str], expected: str | None
+) -> None:
+    code = "import os\nSUBMIT([os.environ.get(it) for it in ('NO_PROXY', 'no_proxy')])"
+    env = {"HTTP_PROXY": "http://10.0.0.1:3128", **given}
+    secrets = {"FLEETCTL_LLM_URL": url} if url else {}
+    order = python_order(box, code, env=env, secret_names=sorted(secrets))
+    seen = box.told(order, env=secrets).parsed
+    assert json.loads(str(seen.result)) == {"output": [expected] * 2}
+
+
 def test_output_of_python_and_of_its_children_is_in_order_and_utf_8(box: Box) -> None:
     code = "import os\nprint('ü\\udcff')\nos.system('echo child')\nprint('end', end='')"
     assert box.python(code).log == "ü\\udcff\nchild\nend".encode()

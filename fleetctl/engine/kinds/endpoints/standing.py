@@ -14,6 +14,7 @@ from fleetctl.stores.base import Calls
 
 NOT_LOOKED = ("EndpointNotReady", "its servers have not been asked yet", "")
 FINE = ("Ready", "Asleep", "Starting")  # of a server that can be asked
+NOT_LISTED = "ModelNotListed"  # so can such a one
 _MS = ("waiting_ms_p50", "waiting_ms_p95", "answer_ms_p50", "answer_ms_p95")
 
 
@@ -73,7 +74,7 @@ def _warning(health: Mapping[str, Any]) -> str:
     if health.get("reason") not in (None, "", *FINE):
         return f"{health['reason']}: {health['message']}"
     servers = health.get("servers") or ()
-    bad = [f"{it['url']} {it['state']}" for it in servers if it["state"] not in FINE]
+    bad = [f"{it['url']} {it['state']}" for it in servers if it["state"] not in (*FINE, NOT_LISTED)]
     return f"{len(bad)} of {len(servers)} servers cannot be asked: {', '.join(bad)}" if bad else ""
 
 

@@ -10,7 +10,7 @@ import _signal  # type: ignore[import-not-found]
 import os
 
 from fleetctl.guest.remote import place
-from fleetctl.guest.task.parameters import parameter_texts, parameter_variables
+from fleetctl.guest.task.parameters import parameter_texts, parameter_variables, past_proxies
 from fleetctl.guest.task.program import become, enter, guarded
 from fleetctl.guest.task.serving import CHANNEL
 from fleetctl.guest.task.text import compact, spaced
@@ -46,6 +46,7 @@ def environment(order: dict[str, Any], secrets: dict[str, str], base: dict[str, 
     else:
         variables.update(parameter_variables(order["params"], files))
     variables.update(secrets)
+    variables.update(past_proxies(variables))
     return variables
 
 

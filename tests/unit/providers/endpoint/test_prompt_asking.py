@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -79,7 +80,16 @@ def test_an_answer_that_was_cut_off_says_so() -> None:
     assert result(Script(says("hel", finish="length")).ask())["finish"] == "length"
 
 
-@pytest.mark.parametrize("text", [ANN, f"```json\n{ANN}\n```", f"\n```\n{ANN}\n```\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        ANN,
+        f"```json\n{ANN}\n```",
+        f"\n```\n{ANN}\n```\n",
+        f"<think>hmm {{ }} </think>\n{ANN}",
+        f"I </think> think </think>\n```json\n{ANN}\n```",
+    ],
+)
 def test_an_answer_that_matches_is_taken_as_a_value(text: str) -> None:
     script = Script(says(text))
     assert result(script.ask(schema=PERSON))["answer"] == {"name": "Ann", "age": 7}
@@ -88,6 +98,55 @@ def test_an_answer_that_matches_is_taken_as_a_value(text: str) -> None:
         "type": "json_schema",
         "json_schema": {"name": "answer", "schema": PERSON},
     }
+
+
+def test_thoughts_stay_in_a_text_and_in_a_value() -> None:
+    text = "<think>hmm</think> hello"
+    assert result(Script(says(text)).ask())["answer"] == text
+    kept = '{"name": "</think>", "age": 7}'
+    assert result(Script(says(kept)).ask(schema=PERSON))["answer"]["name"] == "</think>"
+
+
+def test_a_filtered_answer_with_a_text_stays_and_is_marked() -> None:
+    found = result(Script(says("hel", finish="content_filter")).ask())
+    assert (found["answer"], found["finish"]) == ("hel", "content_filter")
+
+
+def refuses(message: str) -> Reply:
+    return Reply(400, json.dumps({"error": {"message": message}}).encode())
+
+
+def test_a_server_without_response_format_is_asked_in_the_text() -> None:
+    script = Script(refuses("response_format is not supported"), says('{"a": 1}'), says(ANN))
+    assert result(script.ask(schema=PERSON))["answer"] == {"name": "Ann", "age": 7}
+    (one, first), (two, second), (three, again) = script.calls
+    assert (one, two, three) == (1, 3, 2)
+    assert "response_format" in first
+    assert "response_format" not in second and "response_format" not in again
+    assert '"required":["name","age"]' in second["messages"][-1]["content"]
+    assert second["messages"][-1]["content"].startswith("hi you\n\n")
+
+
+def test_a_model_without_a_system_role_is_asked_in_the_text() -> None:
+    script = Script(
+        refuses("System role not supported"), refuses("unknown field response_format"), says(ANN)
+    )
+    assert result(script.ask(system="be short", schema=PERSON))["answer"]["name"] == "Ann"
+    (last,) = script.calls[-1][1]["messages"]
+    assert last["role"] == "user" and last["content"].startswith("be short\n\nhi you\n\n")
+
+
+def test_a_refusal_of_something_else_is_asked_once() -> None:
+    script = Script(refuses("this model's maximum context length is 4096"))
+    assert failure(script.ask(system="be short", schema=PERSON)).reason == "CallRefused"
+    assert len(script.calls) == 1
+
+
+def test_a_row_that_a_server_asks_to_wait_says_how_long_and_until_when() -> None:
+    reply = Reply(429, error(429, ours=False).body, again_at_s=time.time() + 86400.0)
+    with pytest.raises(Unavailable, match=r"why; it asks to wait 24h00m, until 20\S+Z$") as raised:
+        read(reply)
+    assert raised.value.retry_after_s == 600.0
 
 
 def test_an_answer_that_does_not_match_is_asked_once_more_with_the_reason() -> None:
@@ -147,10 +206,14 @@ def test_no_schema_makes_anybody_fetch_another_one() -> None:
         (error(413), "CallRefused", False),
         (error(400, "context_length_exceeded", ours=False), "CallRefused", False),
         (error(502, "NoAnswer"), "CallFailed", True),
-        (error(500, ours=False), "CallFailed", True),
-        (Reply(504, b"<html>"), "CallFailed", True),
+        (error(504, "NoAnswer"), "CallFailed", False),  # in time, at any try
+        (error(500, ours=False), "CallFailed", False),
+        (Reply(504, b"<html>"), "CallFailed", False),
+        (Reply(502, b"<html>"), "CallFailed", True),  # of a proxy before it
         (Reply(200, b"{not json"), "AnswerInvalid", False),
         (says(None), "AnswerInvalid", False),
+        (says("", finish="content_filter"), "AnswerFiltered", False),
+        (says(None, finish="content_filter"), "AnswerFiltered", False),
     ],
 )
 def test_a_reply_without_an_answer_ends_the_attempt(
@@ -172,6 +235,7 @@ def test_a_row_for_a_batch_is_refused_where_no_server_has_batches() -> None:
     [
         (error(502, "ServerUnreachable"), "EndpointNotReady"),
         (error(429, "BudgetExceeded"), "BudgetExceeded"),
+        (error(403, "PriceUnknown"), "PriceUnknown"),
         (error(401, "NotGranted"), "Unavailable"),
         (error(429, ours=False), "Unavailable"),
         (error(503, ours=False), "Unavailable"),

@@ -108,14 +108,14 @@ async def test_a_start_that_is_given_up_leaves_nothing_or_its_outcome(tmp_path: 
     await turns()
     assert [type(it) for it in await seen(provider)] == [Gone]
     await provider.stop(REF, grace_s=10)
-    assert line.dropped == [1, 2]  # what the gateway has not asked yet is not asked
+    assert line.dropped == [1, 2, 3, 4]  # what the gateway has not asked yet is not asked
     line.reply.set_result(says("hello"))
     again = asyncio.create_task(provider.start(request()))
     await turns()
     again.cancel()  # between the answer and its observation
     await turns()
     await provider.stop(REF, grace_s=10)
-    assert line.dropped == [1, 2]  # it has its answer
+    assert line.dropped == [1, 2, 3, 4]  # it has its answer
     assert [type(it) for it in await seen(provider)] == [Ended]
     assert [type(it) for it in await seen(provider)] == [Gone]
 

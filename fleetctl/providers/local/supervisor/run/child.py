@@ -18,7 +18,7 @@ from fleetctl.guest.checkpoints.begin import begin
 from fleetctl.guest.nodes.ray import launch
 from fleetctl.guest.nodes.rayjob import lead_job
 from fleetctl.guest.supervision.services.crew import lead
-from fleetctl.guest.task.parameters import parameter_texts, parameter_variables
+from fleetctl.guest.task.parameters import parameter_texts, parameter_variables, past_proxies
 from fleetctl.guest.task.program import become as become_program
 from fleetctl.guest.task.program import enter, guarded
 from fleetctl.guest.task.serving import CHANNEL, serve
@@ -257,6 +257,7 @@ def _environment(birth: Birth) -> dict[str, str]:
     if birth.wandb is not None:
         birth.wandb.prepare()
         environment.update(birth.wandb.variables)
+    environment.update(past_proxies({**os.environ, **environment}))
     return environment
 
 
