@@ -182,15 +182,17 @@ class Endpoint:
         now_s = time.monotonic()
         for server in self.servers:
             if server.resting and server.resting_until_s <= now_s and server not in self._looks:
-                look = self._looks[server] = asyncio.ensure_future(self._wake(server))
-                look.add_done_callback(lambda _, it=server: self._looks.pop(it, None))
+                self._looks[server] = asyncio.ensure_future(self._wake(server))
         self.hand_out()
         if all(it.resting for it in self.servers):
             late_s = now_s - self.timeout_s
             self._refuse(lambda it: it.since_s <= late_s)
 
     async def _wake(self, server: Server) -> None:
-        there = await self._ask(self, server)
+        try:
+            there = await self._ask(self, server)
+        finally:
+            self._looks.pop(server, None)
         if server.resting:  # an answer of what was asked before has not shown it
             server.found(time.monotonic(), there=there)
         self.hand_out()
