@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fleetctl.providers.rundir import pieces
-from fleetctl.providers.rundir.journal import Journal
+from fleetctl.providers.rundir.journal import Journal, parse_whole
 from fleetctl.providers.rundir.reading import Runs
 
 UID, RUN = "0123456789abcdef", "fl-" + "a" * 26
@@ -207,6 +207,19 @@ def test_what_a_guest_without_python_handed_on_is_judged_as_a_whole(
     assert seen is not None and seen.ending is not None
     assert seen.ending.message.startswith("line 2 of $FLEETCTL_METRICS")
     assert seen.ending.message.endswith("(2 lines in all)")
+    assert parse_whole(path.read_bytes()).ending == seen.ending
+
+
+def test_a_result_that_is_no_file_is_said_beside_metrics_as_they_were(
+    reading: tuple[Runs, Path],
+) -> None:
+    runs, path = reading
+    metrics = line(e="metrics", at=2.0, offset=0, line=0, hex=b'{"loss": 1}\nodd\n'.hex())
+    end = line(e="ended", at=9.0, started_at=1.0, ok=True, reason="Completed", message="a pipe")
+    path.write_bytes(STARTED + metrics + end)
+    seen = runs.end_of(UID, RUN)
+    assert seen is not None and seen.ending is not None
+    assert seen.ending.message.startswith("a pipe; line 2 of $FLEETCTL_METRICS")
 
 
 def test_there_is_no_journal_in_a_directory_or_a_pipe(reading: tuple[Runs, Path]) -> None:
