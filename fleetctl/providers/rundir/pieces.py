@@ -21,7 +21,7 @@ SHORT_BYTES = 16 * 1024  # so much is read on the event loop
 SMALL_BYTES = 1024 * 1024  # of a whole journal, which may be looked through at its end
 LINE_BYTES_MAX = 16 * 1024 * 1024  # far above any line of a guest, see remote/runs/mirror.py
 TAIL_BYTES = 16 * 1024  # the event that ends a journal is shorter
-ENDED = b'{"e":"ended"'
+ENDED, NODES = b'{"e":"ended"', b'{"e":"nodes"'
 
 
 def is_short(path: Path, offset: int) -> bool:
@@ -108,12 +108,14 @@ def _end(handle: int, size: int) -> Journal | None:
     first = os.pread(handle, TAIL_BYTES, 0)
     first = first[: first.find(b"\n") + 1] if tail_at + at > 0 else b""
     before = _line_before(handle, tail_at + at)
+    if before.startswith(NODES):  # how all nodes ended, which several of them write last
+        before = _line_before(handle, tail_at + at - len(before)) + before
     seen = parse(first + before + tail[at:])
     return with_raw_remark(seen, _raw_lines(handle, size)) if seen.ending is not None else None
 
 
 def _line_before(handle: int, end: int) -> bytes:
-    """The line that stops at byte `end`, which is the result where there is one."""
+    """The line that stops at byte `end`."""
     length = TAIL_BYTES
     while True:
         start = max(0, end - length)
