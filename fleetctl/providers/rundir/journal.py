@@ -18,6 +18,8 @@ from fleetctl.controllers.model import NO_CHECKPOINTS, Checkpoints, Metric, Node
 from fleetctl.guest.journal.metriclines import remark
 from fleetctl.providers.rundir.raw_events import raw_metrics, raw_result
 
+RAW_METRICS = b'{"e":"metrics"'  # begins a line in which a guest hands on metrics as they were
+
 
 @dataclass(frozen=True, slots=True)
 class Ending:
@@ -127,12 +129,30 @@ def parse(data: bytes, offset: int = 0) -> Journal:
     )
 
 
-def raw_remark(lines: Iterable[bytes]) -> str:
-    """What is wrong with metrics that a guest handed on as they were, in all `lines` of them."""
+def parse_whole(data: bytes) -> Journal:
+    """Read a journal from its first byte to its last, with what only all of its lines tell."""
+    return with_raw_remark(parse(data), data.splitlines())
+
+
+def with_raw_remark(seen: Journal, lines: Iterable[bytes]) -> Journal:
+    """Add to a good end what is wrong with metrics that a guest handed on as they were.
+
+    lines: all of the journal; not read where they do not matter.
+    """
+    if seen.ending is None or not seen.ending.ok:
+        return seen
+    message = _raw_remark(lines)
+    if not message:
+        return seen
+    said = "; ".join(filter(None, (seen.ending.message, message)))
+    return replace(seen, ending=replace(seen.ending, message=said))
+
+
+def _raw_remark(lines: Iterable[bytes]) -> str:
     count, first = 0, ""
     for line in lines:
         read = _Read()
-        event = _event(line)
+        event = _event(line) if line.startswith(RAW_METRICS) else None
         if event is not None and _take(read, event) and read.wrong:
             count, first = count + len(read.wrong), first or read.wrong[0]
     return remark(count, first) if count else ""
@@ -258,13 +278,13 @@ def _judged(ending: Ending, read: _Read) -> Ending:
     """What a guest that cannot read JSON says of an end, with what there is to say of its files.
 
     A run whose result cannot be kept has failed, whatever the guest thought. Of its metrics see
-    `raw_remark`.
+    `with_raw_remark`.
     """
     if not read.raw or not ending.ok:
         return ending
     if read.problem:
         return replace(ending, ok=False, reason="ResultInvalid", message=read.problem)
-    return replace(ending, message=read.changed)
+    return replace(ending, message="; ".join(filter(None, (ending.message, read.changed))))
 
 
 def _ending(event: Mapping[str, Any]) -> Ending:

@@ -14,15 +14,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fleetctl.providers.rundir.journal import Journal, parse, raw_remark
+from fleetctl.providers.rundir.journal import RAW_METRICS, Journal, parse, with_raw_remark
 
 PIECE_BYTES = 128 * 1024  # some 2,000 reports, which are taken in within hundredths of a second
 SHORT_BYTES = 16 * 1024  # so much is read on the event loop
 SMALL_BYTES = 1024 * 1024  # of a whole journal, which may be looked through at its end
 LINE_BYTES_MAX = 16 * 1024 * 1024  # far above any line of a guest, see remote/runs/mirror.py
 TAIL_BYTES = 16 * 1024  # the event that ends a journal is shorter
-ENDED = b'{"e":"ended"'
-RAW = b'{"e":"metrics"'
+ENDED, NODES = b'{"e":"ended"', b'{"e":"nodes"'
 
 
 def is_short(path: Path, offset: int) -> bool:
@@ -109,18 +108,14 @@ def _end(handle: int, size: int) -> Journal | None:
     first = os.pread(handle, TAIL_BYTES, 0)
     first = first[: first.find(b"\n") + 1] if tail_at + at > 0 else b""
     before = _line_before(handle, tail_at + at)
+    if before.startswith(NODES):  # how all nodes ended, which several of them write last
+        before = _line_before(handle, tail_at + at - len(before)) + before
     seen = parse(first + before + tail[at:])
-    if seen.ending is None or not seen.ending.ok:
-        return seen if seen.ending is not None else None
-    message = raw_remark(_raw_lines(handle, size))
-    if not message:
-        return seen
-    said = "; ".join(filter(None, (seen.ending.message, message)))
-    return replace(seen, ending=replace(seen.ending, message=said))
+    return with_raw_remark(seen, _raw_lines(handle, size)) if seen.ending is not None else None
 
 
 def _line_before(handle: int, end: int) -> bytes:
-    """The line that stops at byte `end`, which is the result where there is one."""
+    """The line that stops at byte `end`."""
     length = TAIL_BYTES
     while True:
         start = max(0, end - length)
@@ -136,6 +131,6 @@ def _raw_lines(handle: int, size: int) -> Iterator[bytes]:
     at = 0
     while at < size:
         data = _piece(handle, at, size)
-        if RAW in data:
-            yield from (line for line in data.splitlines() if line.startswith(RAW))
+        if RAW_METRICS in data:
+            yield from data.splitlines()
         at += len(data)

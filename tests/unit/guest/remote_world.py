@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.guest.ship.order_text import order_argument
-from fleetctl.providers.rundir.journal import Journal, parse
+from fleetctl.providers.rundir.journal import Journal, parse_whole
 
 FOR_EVER_S = 300.0  # far more than anything here takes; only a bug waits for it
 JOURNAL = ("started", "metric", "metrics", "result", "ended", "closed")
@@ -53,7 +53,7 @@ class Story:
 
     @property
     def parsed(self) -> Journal:
-        return parse(self.journal)
+        return parse_whole(self.journal)
 
     @property
     def ended(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from fleetctl.providers.remote.runs.tracked import Phase, Tracked
 from fleetctl.providers.remote.sandboxes.base import Sandboxes, Work
 from fleetctl.providers.remote.sandboxes.ends import Closings
 from fleetctl.providers.remote.sandboxes.fates import Cause, Fate, without_record
-from fleetctl.providers.rundir.journal import Journal, parse
+from fleetctl.providers.rundir.journal import Journal, parse_whole
 from fleetctl.providers.rundir.logs import LogReader
 from fleetctl.providers.rundir.reading import AT_END, Runs, alive, describe, with_last_words
 
@@ -131,7 +131,7 @@ class RemoteRuns:
     ) -> Tracked:
         def sandbox_open() -> bool | None:
             heard = tracked.mirror.heard()
-            seen = self.journals.end_of(uid, run) if heard is None else parse(heard)
+            seen = self.journals.end_of(uid, run) if heard is None else parse_whole(heard)
             if seen is None or seen.ending is None:
                 return None
             tracked.last_read = None if heard is None else seen

@@ -132,6 +132,20 @@ def test_an_end_tells_what_came_after_what_was_told_before(
     play(tale)
 
 
+def test_an_end_tells_of_lines_that_a_guest_without_python_handed_on(
+    play: Callable[[Tale], None],
+) -> None:
+    raw = {"e": "metrics", "at": 1.5, "offset": 0, "line": 0, "hex": b"odd\n".hex()}
+
+    async def tale(scene: Scene) -> None:
+        scene.script.box("sb-1", "run-0", frames.started() + frames.line(raw) + frames.ended())
+        seen = await scene.until(await scene.begin(), Ended)
+        assert isinstance(seen, Ended) and seen.ok
+        assert seen.message.startswith("line 1 of $FLEETCTL_METRICS is not recorded"), seen
+
+    play(tale)
+
+
 def test_a_healthy_run_is_observed_without_any_call(play: Callable[[Tale], None]) -> None:
     async def tale(scene: Scene) -> None:
         scene.script.box("sb-1", "run-0", frames.started()).ends_itself = False
