@@ -172,7 +172,7 @@ def test_a_server_that_was_too_late_may_have_asked_its_model(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("FLEETCTL_LLM_MODEL", "tiny")
-    error = line._error_of(status, {"error": {"message": "late"}}, b"")
+    error = line._error_of(status, {"error": {"message": "late"}}, b"", None)
     assert error.unasked is not asked  # type: ignore[attr-defined]
     with running(Model(faults=deque([Fault(status)]))) as model:
         server = ModelServer(model.url + "/v1", timeout_s=30.0)
