@@ -36,7 +36,7 @@ pathlib.Path(os.environ["FLEETCTL_RESULT"]).write_text(json.dumps(told))
 """
 # Four checkpoints of a layout that nobody knows, each written whole, and a crash.
 OF_ITS_OWN = """
-import os, pathlib, time
+import os, pathlib
 top = pathlib.Path(os.environ["FLEETCTL_CHECKPOINT"])
 top.mkdir(exist_ok=True)
 there = sorted(one.name for one in top.iterdir() if not one.name.startswith("."))
@@ -46,7 +46,6 @@ for step in (4, 8, 12, 16):
             (top / name).mkdir()
             (top / name / "model.safetensors").write_text(name)
 print(*there, os.environ.get("FLEETCTL_RESUME_FROM"), flush=True)
-time.sleep(0.5)
 os.kill(os.getpid(), 9)
 """
 HANGS = """
@@ -117,6 +116,7 @@ class ProviderCheckpoints:
             run, template = f"run-{number}", f"h{number}"
             ref = await world.start(work, run=run, template_hash=template, checkpoint=asked)
             seen = await world.ended(ref)
+            assert (seen.reason, seen.checkpoints.resumed) == ("Signal:KILL", None)
             there = " ".join(sorted(names)) + " " if number else ""
             await world.log_holds(ref, f"{there}None\n".encode())
             assert seen.checkpoints.aside == ()

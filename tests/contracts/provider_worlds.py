@@ -13,6 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from fleetctl.common.errors import Unavailable
@@ -31,10 +32,11 @@ class World:
     """One store's view of one provider. `again()` is the next controller of the same store."""
 
     store_id = "store-a"
-    volume = "shared"  # what tests of volumes make, fill and remove
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        # Tests of volumes make, fill and remove it; a test that fails leaves it to no other one.
+        self.volume = f"shared-{token_hex(4)}"
         self.told: list[str] = []
         self.handles: dict[str, str] = {}  # of the runs that were begun
         self.backends: list[Backend] = []
