@@ -78,6 +78,8 @@ class Desired:
     prior: Prior
     waits: Mapping[str, Wait] = field(default_factory=dict)  # run name -> why it has not started
     held: Mapping[str, str] = field(default_factory=dict)  # run name -> why it is not over yet
+    counting: str = ""  # why what its calls cost is not known yet; it is not over before
+    counts_later: str = ""  # the same, once nobody waits for it any more
     batched: str = ""  # in which batches of a server its rows are, as a sentence; or empty
     # provider -> why it serves nobody now; of those where this object has something.
     troubles: Mapping[str, Trouble] = field(default_factory=dict)

@@ -35,6 +35,11 @@ def end(desired: Desired, history: History, now_s: float) -> Plan | None:
         return Plan(
             tuple(actions), Phase.RUNNING, "Finishing", text, waiting, wake_at_s, extra=summary
         )
+    if desired.counting:
+        text = f"{verdict.message}; {desired.counting}"
+        return Plan((), Phase.RUNNING, "Finishing", text, extra=summary)
+    if desired.counts_later:
+        verdict = replace(verdict, message=f"{verdict.message}; {desired.counts_later}")
     ttl_s = desired.controller.policy.ttl_s
     wake_at_s = None if ttl_s is None else now_s + ttl_s
     return Plan((), phase, verdict.reason, verdict.message, wake_at_s=wake_at_s, extra=summary)

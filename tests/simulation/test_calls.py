@@ -46,7 +46,7 @@ class Life:
                 await self.fleet.apply("BatchJob", name, {**spec, "template": template})
             acts: tuple[tuple[Callable[[], Any], int], ...] = (
                 (self.ask, 8), (self.settle, 4), (self.turn, 4), (self.finish, 2),
-                (self.crash, 1), (self.kill, 1),
+                (self.crash, 1), (self.kill, 1), (self.absence, 1),
             )  # fmt: skip
             weights = [weight for _, weight in acts]
             for _ in range(STEPS):
@@ -90,6 +90,15 @@ class Life:
 
     async def kill(self) -> None:
         self.gateway.kill()
+
+    async def absence(self) -> None:
+        """The gateway answers tasks, and not the controller, for longer than that waits for it."""
+        self.gateway.away = True
+        for _ in range(4):
+            await self.ask()
+            await self.finish()
+        await self.fleet.later(61)
+        self.gateway.away = False
 
     def some(self, names: list[str]) -> list[str]:
         return [self.random.choice(names)] if names else []

@@ -275,6 +275,7 @@ class Passes:
         track = work.track
         resource, state = track.resource, self._state
         batched = self._endpoints.batched(resource.uid)
+        counting, counts_later = self._endpoints.counting(work)
         return Desired(
             uid=resource.uid,
             generation=resource.generation,
@@ -289,6 +290,8 @@ class Passes:
             waits=_waits(track, batched),
             held=track.held,
             batched=batched,
+            counting=counting,
+            counts_later=counts_later,
             troubles={
                 name: trouble
                 for name in state.providers

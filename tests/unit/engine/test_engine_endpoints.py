@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -169,6 +170,83 @@ async def test_calls_are_charged_once_whatever_is_heard_twice() -> None:
         assert (sums["calls"], sums["cost"]) == (3, {"actual": 1.25})
 
 
+@pytest.mark.parametrize("kind", ["BatchJob", "Sweep", "TrainingRun"])
+@pytest.mark.parametrize("seed", range(8))
+async def test_whatever_is_over_has_its_calls_counted(kind: str, seed: int) -> None:
+    dice, truth_usd = random.Random(f"{kind} {seed}"), 0.0
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply(kind, "ask", asking_kind(kind))
+        moves = ["ask", "ask", "ask", "turn", "crash", "later"]
+        for _ in range(60):
+            if made.status("ask").get("phase") in ("Succeeded", "Failed"):
+                break
+            live = [it for it in orders(made) if made.local.boxes[it.sandbox].working == it.run]
+            move = dice.choice([*moves, "finish"])
+            if move == "ask" and live and gateway.ask(run := dice.choice(live).run, usd=0.25):
+                truth_usd += 0.25
+                if dice.random() < 0.5:  # one that its end cuts off
+                    gateway.ask(run, reserved_usd=0.5)
+            elif move == "turn":
+                await turn(made)
+            elif move == "crash":
+                await made.crash()
+                gateway.begun_anew = True
+                await made.settle()
+            elif move == "later":
+                await made.later(1)
+            elif live:
+                one = dice.choice(live)
+                if any(it["run"] == one.run and it["reserved_usd"] for it in gateway.rows.values()):
+                    gateway.settle(one.run, 0.25)
+                    truth_usd += 0.25
+                made.local.finish(one.index, ok=kind != "BatchJob" or dice.random() < 0.7)
+                await made.settle()
+            await over_is_counted(made, truth_usd)
+        for _ in range(3):
+            await turn(made)
+            await over_is_counted(made, truth_usd)
+
+
+def asking_kind(kind: str) -> dict[str, Any]:
+    if kind == "TrainingRun":
+        return {"template": {"command": ["train"], "endpoints": ["small"]}}
+    if kind == "Sweep":
+        space = {"x": {"values": [1, 2]}}
+        spec = {"method": "grid", "parameters": space, "metric": {"name": "y", "goal": "minimize"}}
+        return {"search": spec, "template": {"command": ["try"], "endpoints": ["small"]}}
+    return asking(2, backoffLimitPerIndex=1)
+
+
+async def over_is_counted(made: Fleet, usd: float) -> None:
+    status = made.status("ask")
+    if status.get("phase") in ("Succeeded", "Failed"):
+        assert status["cost"].get("calls", 0.0) == pytest.approx(usd), status
+
+
+async def test_a_gateway_that_never_comes_back_is_not_waited_for() -> None:
+    async with fleet() as (made, gateway):
+        await made.apply("Endpoint", "small", SERVER)
+        await turn(made)
+        await made.apply("BatchJob", "ask", asking())
+        (order,) = orders(made)
+        assert gateway.ask(order.run, usd=1.25)
+        gateway.away = True
+        made.local.finish(0)
+        await made.settle()
+        status = made.status("ask")
+        assert (status["phase"], status["reason"]) == ("Running", "Finishing")
+        assert "what its calls cost is being counted" in status["message"]
+        await made.later(61)
+        status = made.status("ask")
+        assert status["phase"] == "Succeeded"
+        assert "its last calls cost is counted once it does" in status["message"]
+        gateway.away = False
+        await turn(made)
+        assert made.status("ask")["cost"]["actual"] == 1.25
+
+
 @pytest.mark.parametrize("crashes", [False, True])
 async def test_calls_that_are_heard_of_late_count_to_an_object_that_is_over(crashes: bool) -> None:
     async with fleet() as (made, gateway):
@@ -177,9 +255,12 @@ async def test_calls_that_are_heard_of_late_count_to_an_object_that_is_over(cras
         await made.apply("BatchJob", "ask", asking(budget={"maxCost": 5.0}))
         (order,) = orders(made)
         assert gateway.ask(order.run, usd=1.25)
+        gateway.away = True
         made.local.finish(0)
         await made.settle()
+        await made.later(61)
         assert made.status("ask")["phase"] == "Succeeded"
+        gateway.away = False
         if crashes:
             await made.crash()
             gateway.begun_anew = True

@@ -44,6 +44,11 @@ PROBE_S = 15.0  # between two questions to servers that answer
 EAGER_S = 2.0  # and to such that do not
 HEAR_GAP_S = 0.5  # between two transactions with what was asked
 LISTEN_S = 10.0
+COUNT_WAIT_S = (
+    60.0  # what is over is not told so before its calls are counted, or so long has passed
+)
+COUNTING = "what its calls cost is being counted"
+COUNTS_LATER = "the gateway did not answer: what its last calls cost is counted once it does"
 _UP = ("Ready", "Starting")  # a Function that may have containers
 Secrets = Callable[[tuple[str, ...], str], Found]
 Health = Mapping[str, Any]
@@ -79,6 +84,8 @@ class Endpoints:
         self._serving = asyncio.Event()  # set while the gateway has a set
         self._looked_at: dict[str, int] = {}  # uid -> the generation that a pass saw last
         self._seq = 0
+        self._caught_up = False  # with all that was asked before this controller
+        self._uncounted: dict[str, float] = {}  # uid -> since when nothing of it runs
 
     # -- starts ------------------------------------------------------------------------------------
 
@@ -220,6 +227,25 @@ class Endpoints:
         health = self._health.get((row.namespace, row.name))
         return standing(track.spec, health, self._state.store.calls.sum_of(row.uid))
 
+    def counting(self, work: Work) -> tuple[str, str]:
+        """Why the calls of an object of which nothing runs are not counted yet, and why they are
+        counted later, once that was waited for; or empty.
+        """
+        uid, history = work.resource.uid, work.history
+        if history.live or history.sandboxes or self._link is None or not self._may_owe(work):
+            self._uncounted.pop(uid, None)
+            return "", ""
+        now_s = self._state.clock.now_s()
+        if uid not in self._uncounted:
+            self._uncounted[uid] = now_s
+            self._link.grants.change()  # what is heard after the gateway takes it is all
+            self._woken.set()
+        until_s = self._uncounted[uid] + COUNT_WAIT_S
+        if now_s >= until_s:
+            return "", COUNTS_LATER
+        self._state.queue.add(uid, until_s)
+        return COUNTING, ""
+
     def batched(self, uid: str) -> str:
         """In which batches the rows of an object are, as a sentence; or empty."""
         return batches.of_object(self._health.values(), uid)
@@ -275,6 +301,7 @@ class Endpoints:
             if rows:
                 link.charging.hear(rows)
             link.grants.all_heard(version)
+            self._caught_up = True
         except StoreError as error:
             self._seq = 0  # heard once more, which adds nothing twice
             log.error("calls not stored", extra={"error": str(error)})
@@ -313,6 +340,8 @@ class Endpoints:
             await self._hear(link, 0.0)  # what an earlier controller let ask
         grants.recount()
         await grants.send()
+        if self._uncounted:
+            await self._count(link)
         if anew:
             self._relay(link)
         sick = any(not it.get("ready") for it in self._health.values())
@@ -321,6 +350,20 @@ class Endpoints:
         servers = [it for row in rows for it in row.get("servers") or () if it.get("function")]
         self._functions.told({it["url"]: it["why"] for it in servers if it["why"]})
         await self._functions.count(it["url"] for it in servers if it["state"] in _UP)
+
+    def _may_owe(self, work: Work) -> bool:
+        """Before the first word of the gateway, whoever asks may, for an earlier controller."""
+        assert self._link is not None
+        if self._link.grants.may_owe(work.resource.uid):
+            return True
+        return not self._caught_up and bool(self._declared() and work.controller.template(0).asks)
+
+    async def _count(self, link: Link) -> None:
+        """Hear what objects asked of which nothing runs, and let those end that owe nothing."""
+        await self._hear(link, 0.0)
+        for uid in [it for it in self._uncounted if not link.grants.may_owe(it)]:
+            del self._uncounted[uid]
+            self._state.poke(uid)
 
     def _relay(self, link: Link) -> None:
         """Carry the calls of runs that an earlier controller began, and of all runs where the

@@ -59,6 +59,10 @@ class Grants:
             if uid not in self._state.calling_usd:
                 del self._asking[uid]
 
+    def may_owe(self, uid: str) -> bool:
+        """Whether its calls may have come to more than was heard."""
+        return uid in self._asking or uid in self._state.calling_usd
+
     def recount(self) -> None:
         """Budgets change by themselves, with the sandboxes that they pay for and with the day."""
         if self._sent == self._wanted and self._capped() != self._caps:
