@@ -17,6 +17,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+LOOK_UP_S = 1.0
+
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 
@@ -27,12 +29,21 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """
     posted = _Posted(work)
     try:
-        return posted.over.result()
+        _wait(posted.over)
     except BaseException:
         if not posted.over.done():
             posted.give_up()
-            futures.wait([posted.over])
+            _wait(posted.over)
         raise
+    return posted.over.result()
+
+
+def _wait(over: Future[Any]) -> None:
+    """Until it is over, looking up now and then: an interrupt that comes in the instant before a
+    wait begins would else be seen when the wait ends, which may be never.
+    """
+    while not futures.wait([over], timeout=LOOK_UP_S).done:
+        continue
 
 
 def post(work: Coroutine[Any, Any, T]) -> Future[T]:
