@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from fleetctl.specs.values.exempt import EXEMPT
-from tests.docs.fleet import EXAMPLES, Fleet
+from tests.docs.fleet import EXAMPLES, HANG_S, Fleet
 from tests.docs.screens import README
 from tests.emulators.llm.running import running
 from tests.emulators.llm.server import Model
@@ -121,7 +121,9 @@ def test_a_queue_lets_all_of_its_work_be_done(fleet: Fleet) -> None:
     assert fleet.status("job/paper")["queued"]["priority"] == 1000
     assert "sandboxes" in fleet.ok("get", "queues")
     assert fleet.ok("suspend", "queue/lab") == "queue/lab suspended\n"
-    assert " Suspended " in fleet.ok("get", "queues")
+    end_s = time.monotonic() + HANG_S
+    while " Suspended " not in (seen := fleet.ok("get", "queues")):
+        assert time.monotonic() < end_s, seen
 
 
 def test_a_repository_is_kept_applied(fleet: Fleet, tmp_path: Path) -> None:
