@@ -56,7 +56,10 @@ def gitlab(there: Forge) -> dict[str, str]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("sort", [github, gitlab])
+@pytest.mark.parametrize(
+    "sort",
+    [github, pytest.param(gitlab, marks=pytest.mark.only_all(reason="the comment on GitLab"))],
+)
 def test_one_comment_is_made_then_left_alone_then_updated(
     place: Path, there: Forge, sort: object
 ) -> None:

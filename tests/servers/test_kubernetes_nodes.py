@@ -16,10 +16,12 @@ import pytest
 
 from fleetctl.common.errors import Unavailable
 from fleetctl.controllers.model import Alive, Ended
+from fleetctl.guest.nodes import outcome
 from fleetctl.guest.nodes.names import node_name
 from fleetctl.providers.contract.base import RunRef, RunRequest
 from fleetctl.providers.contract.exec import Place, Streams
 from fleetctl.providers.kubernetes.connection.channel import run as run_in
+from fleetctl.providers.kubernetes.gangs import conclusion
 from fleetctl.providers.kubernetes.manifests import gangs
 from fleetctl.providers.kubernetes.manifests.entry import inside
 from fleetctl.providers.kubernetes.manifests.jobs import MAIN, name_of
@@ -304,7 +306,13 @@ def test_case_12_an_order_that_is_repeated_is_one_gang_and_is_found_again(play: 
     play(tale)
 
 
-def test_a_node_that_fails_while_nobody_is_there_ends_all_and_is_heard_of(play: Play) -> None:
+def test_a_node_that_fails_while_nobody_is_there_ends_all_and_is_heard_of(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Two minutes pass here in an instant, and so does the one in which a pod that the cluster took
+    # may have been the cause of a failure before it.
+    for module in (conclusion, outcome):
+        monkeypatch.setattr(module, "CONSEQUENCE_S", 0.0)
     text = "echo up; until [ -e /tmp/go ]; do sleep 0.05; done; exit 4"
 
     async def tale(world: NodesWorld) -> None:

@@ -15,7 +15,7 @@ from fleetctl.controllers.kinds.registry import CONTROLLERS
 from fleetctl.providers.contract.base import RunRequest
 from fleetctl.specs.kinds.registry import KINDS
 from tests.contracts.provider_worlds import eventually
-from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+from tests.servers.verb_worlds import FEWER, VerbWorld, play, service
 
 # Says how often it began, and waits to be told that it may end.
 WAITS = {
@@ -24,7 +24,7 @@ WAITS = {
 }
 
 
-@pytest.fixture(scope="module", params=PROVIDERS)
+@pytest.fixture(scope="module", params=FEWER)
 def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     with service(request.param):
         yield request.param

@@ -15,13 +15,13 @@ import pytest
 
 from tests.contracts.provider_worlds import command, eventually
 from tests.inside import show_checkout
-from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+from tests.servers.verb_worlds import FEWER, VerbWorld, play, service
 from tests.training.test_ray_local import DRIVER, ray_job
 
 BODY_BYTES = 300_000
 
 
-@pytest.fixture(scope="module", params=PROVIDERS)
+@pytest.fixture(scope="module", params=FEWER)
 def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     with service(request.param):
         yield request.param

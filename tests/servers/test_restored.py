@@ -19,10 +19,10 @@ from tests.servers.test_orphans_adopt import (
     said,
     with_controller,
 )
-from tests.servers.verb_worlds import PROVIDERS, VerbWorld, service
+from tests.servers.verb_worlds import FEWER, VerbWorld, service
 
 
-@pytest.fixture(scope="module", params=[it for it in PROVIDERS if it != "local"])
+@pytest.fixture(scope="module", params=FEWER[1:])
 def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     with service(request.param):
         yield request.param

@@ -15,10 +15,10 @@ import pytest
 from fleetctl.controllers.model import Ended, Resource, RunState
 from fleetctl.providers.contract.base import RunRef
 from tests.contracts.provider_worlds import script
-from tests.servers.verb_worlds import PROVIDERS, VerbWorld, play, service
+from tests.servers.verb_worlds import FEWER, VerbWorld, play, service
 
 
-@pytest.fixture(scope="module", params=PROVIDERS)
+@pytest.fixture(scope="module", params=FEWER)
 def provider(request: pytest.FixtureRequest) -> Iterator[str]:
     with service(request.param):
         yield request.param

@@ -1,5 +1,5 @@
 """Every point of a small play is a place to die: each commit and effect, and every await. A
-twentieth of them in `make test`, and all with --all.
+fortieth of them in `make test`, and all with --all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PLAYS = {
 }
 
 # Awaits are many; every n-th of them is enough.
-STRIDES = {"commit": 20, "effect": 20, "step": 200}
+STRIDES = {"commit": 40, "effect": 40, "step": 400}
 STRIDES_OF_ALL = {"commit": 1, "effect": 1, "step": 11}
 POINTS_MAX = {"commit": 150, "effect": 150, "step": 1500}
 
