@@ -124,7 +124,7 @@ reference: setup
 	$(BIN)/python -m tests.docs.reference
 
 unit: setup
-	$(BIN)/python -m tests.workers 6 --dist loadgroup --timeout 1200 --timeout-method thread
+	$(BIN)/python -m tests.workers 8 --dist loadgroup --timeout 1200 --timeout-method thread
 
 # Of `make test` a part when they or pinned packages changed; it writes tests/emulators/suite.passed.
 emulators: setup

@@ -55,6 +55,7 @@ RETRY_S = 1.0  # until the disk is asked again to take an end record
 COPIES_S = 0.2  # between two looks at copies of checkpoints that the end waits for
 SETUP_S = 900.0  # for all preparations of a sandbox, such as a clone of the source
 REMARKS_MAX = 3  # a task could go on for ever
+TAKEN = "SandboxEnded"  # why a run ends whose sandbox was told to
 TIMERS = ("timeout", "tick", "sync", "stall", "kill", "settle")
 
 
@@ -242,6 +243,9 @@ class Attempt:
         """TERM now, KILL after the grace; a second call can only make it sooner."""
         first = not self._ending
         self._ending = self._ending or why
+        if why == TAKEN:
+            # Of several nodes the one that was taken first is the cause, however long it cleans up.
+            self._left_at_s = self._left_at_s or time.time()
         self._box.closing = True
         if self._leader is None:
             return  # between two steps: whatever comes next looks
