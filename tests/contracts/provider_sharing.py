@@ -95,8 +95,8 @@ class ProviderSharing:
         code = (
             "import signal, time\n"
             "if first: signal.signal(signal.SIGTERM, signal.SIG_IGN); SUBMIT()\n"
-            "print('begun', flush=True)\n"
-            "try:\n    time.sleep(600)\nfinally:\n    print('saved')"
+            "try:\n    print('begun', flush=True)\n    time.sleep(600)\n"
+            "finally:\n    print('saved')"
         )
         first = await world.start(python(code), params={"first": True}, reusable=True)
         assert (await world.ended(first)).sandbox_open
