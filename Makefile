@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make setup     a .venv with everything, from pinned and hashed requirements"
 	@echo "make demo      a real sweep on this machine, to its best trial"
-	@echo "make check     45 s: linters, types, imports, most unit and property tests, 100 lives"
+	@echo "make check     a minute: linters, types, imports, most unit and property tests, 100 lives"
 	@echo "make test      all that, and every other test"
 	@echo "make test-all  everything there is, in hours; docs/reference/track-record.md has the last run"
 	@echo "make needs     installs the programs that tests need, by apt-get"
