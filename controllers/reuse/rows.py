@@ -18,7 +18,7 @@ NOTHING = 4  # the worth of what was never tried
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class RowHolder:
     """An index that has been in use. desired: params hash of its row under the spec before, or
     empty; last: of its newest attempt, or empty. worth: of that attempt; of equals, the lowest are
     kept.
@@ -30,12 +30,12 @@ class Holder:
     worth: int
 
 
-def holder(index: int, desired: str, run: Run | None, content: str) -> Holder:
+def holder(index: int, desired: str, run: Run | None, content: str) -> RowHolder:
     """desired: params hash of its row, or empty. run: its newest attempt. content: of all rows."""
-    return Holder(index, desired, "" if run is None else run.params_hash, _worth(run, content))
+    return RowHolder(index, desired, "" if run is None else run.params_hash, _worth(run, content))
 
 
-def assigned(rows: Sequence[tuple[int, str]], held: Iterable[Holder]) -> list[int]:
+def assigned(rows: Sequence[tuple[int, str]], held: Iterable[RowHolder]) -> list[int]:
     """The index of each row. rows: (the index that it has by itself, its params hash).
 
     Equal rows are matched by their count. A row of new content has the index of its position where
@@ -57,14 +57,14 @@ def assigned(rows: Sequence[tuple[int, str]], held: Iterable[Holder]) -> list[in
 
 def _match(
     rows: Sequence[tuple[int, str]],
-    holders: Sequence[Holder],
-    content: Callable[[Holder], str],
+    holders: Sequence[RowHolder],
+    content: Callable[[RowHolder], str],
     found: dict[int, int],
     used: set[int],
 ) -> None:
     """Add to found the rows whose content a holder has that is not used yet."""
-    first: dict[str, Holder] = {}
-    equal: dict[str, list[Holder]] = {}  # of several holders; most contents have one
+    first: dict[str, RowHolder] = {}
+    equal: dict[str, list[RowHolder]] = {}  # of several holders; most contents have one
     for it in holders:
         digest = content(it)
         if it.index in used or not digest:
@@ -89,7 +89,7 @@ def _match(
             used.add(index)
 
 
-def _rank(it: Holder, digest: str) -> tuple[int, int]:
+def _rank(it: RowHolder, digest: str) -> tuple[int, int]:
     """What an attempt of other parameters came to says nothing of these."""
     return (it.worth if it.last == digest else NOTHING), it.index
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fleetctl.controllers.depends.results import Rows
 from fleetctl.controllers.kinds.batchjob import BatchJob
 from fleetctl.controllers.model import Resource
-from fleetctl.controllers.reuse.rows import Holder, RowIndexes, assigned, holder
+from fleetctl.controllers.reuse.rows import RowHolder, RowIndexes, assigned, holder
 from fleetctl.specs.kinds.batchjob import BatchJobSpec
 from fleetctl.specs.kinds.registry import dump_spec, parse_spec
 from fleetctl.specs.values.hashing import params_hash
@@ -52,7 +52,7 @@ def _has_rows(spec: BatchJobSpec) -> bool:
     return tasks is not None and (tasks.items is not None or tasks.matrix is not None)
 
 
-def _holders(runs: RunStore, known: Resource) -> Iterator[Holder]:
+def _holders(runs: RunStore, known: Resource) -> Iterator[RowHolder]:
     try:
         spec = parse_spec(known.kind, known.spec)
     except ValueError:

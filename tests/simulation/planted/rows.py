@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager as Context
 from math import inf
 
-from fleetctl.controllers.reuse.rows import Holder, assigned
+from fleetctl.controllers.reuse.rows import RowHolder, assigned
 from fleetctl.tracking import result_cache, row_indexes
 from fleetctl.tracking.annotations import RERUN
 from tests.simulation.planted.plant import Plant, swapped
@@ -15,7 +15,7 @@ from tests.simulation.planted.plant import Plant, swapped
 def rows_are_matched_by_their_index() -> Context[object]:
     """A row is whatever stood at its position before."""
 
-    def by_position(rows: Sequence[tuple[int, str]], held: Iterable[Holder]) -> list[int]:
+    def by_position(rows: Sequence[tuple[int, str]], held: Iterable[RowHolder]) -> list[int]:
         return [own for own, _ in rows]
 
     return swapped(row_indexes, "assigned", by_position)
@@ -24,7 +24,7 @@ def rows_are_matched_by_their_index() -> Context[object]:
 def a_count_of_equal_rows_is_ignored() -> Context[object]:
     """Of equal rows the first keeps what it has, and the others are new."""
 
-    def first_only(rows: Sequence[tuple[int, str]], held: Iterable[Holder]) -> list[int]:
+    def first_only(rows: Sequence[tuple[int, str]], held: Iterable[RowHolder]) -> list[int]:
         seen: set[str] = set()
         told = []
         for own, digest in rows:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetctl.controllers.model import Run, RunState
-from fleetctl.controllers.reuse.rows import Holder, RowIndexes, assigned, holder
+from fleetctl.controllers.reuse.rows import RowHolder, RowIndexes, assigned, holder
 
 
 def run(state: RunState, params_hash: str = "a", **fields: Any) -> Run:
@@ -18,7 +18,7 @@ def run(state: RunState, params_hash: str = "a", **fields: Any) -> Run:
     )
 
 
-def held(*rows: str, **states: RunState) -> list[Holder]:
+def held(*rows: str, **states: RunState) -> list[RowHolder]:
     """Indexes from 0 on; states: by `i` and the index, of those that have not succeeded."""
     found = []
     for index, row in enumerate(rows):
@@ -27,7 +27,7 @@ def held(*rows: str, **states: RunState) -> list[Holder]:
     return found
 
 
-def indexes(rows: str, before: list[Holder]) -> list[int]:
+def indexes(rows: str, before: list[RowHolder]) -> list[int]:
     return assigned(list(enumerate(rows)), before)
 
 
@@ -60,13 +60,13 @@ def test_of_equal_rows_what_succeeded_stays_before_what_runs_and_what_failed() -
 
 
 def test_a_removed_row_that_comes_back_has_its_index_while_nothing_else_does() -> None:
-    gone = [Holder(0, "", "a", 0), Holder(1, "b", "b", 0)]
+    gone = [RowHolder(0, "", "a", 0), RowHolder(1, "b", "b", 0)]
     assert indexes("ba", gone) == [1, 0]
     assert indexes("bx", gone) == [1, 0]
 
 
 def test_what_another_row_came_to_says_nothing_of_a_row_that_never_began() -> None:
-    before = [Holder(0, "b", "a", 0), Holder(1, "b", "b", 1)]
+    before = [RowHolder(0, "b", "a", 0), RowHolder(1, "b", "b", 1)]
     assert indexes("ab", before) == [0, 1]
 
 
